@@ -34,7 +34,7 @@ static uint64_t power_of_x(unsigned n)
     return a;
 }
 
-static void init(void)
+static void crc64nvme_init(void)
 {
     for (unsigned i = 0; i < 256; i++) {
         uint64_t a = i;
@@ -111,7 +111,7 @@ __attribute__((target("pclmul,sse2"))) static uint64_t by_folding(uint64_t crc, 
 static void prepare(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, init);
+    pthread_once(&once, crc64nvme_init);
 }
 
 uint64_t mr_crc64nvme_by_tables(uint64_t crc, const void *data, size_t length)

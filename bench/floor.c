@@ -46,7 +46,7 @@ static double seconds(void)
 }
 
 /* Whether there was time for one more. */
-static bool start(CURLM *multi, struct slot *slot)
+static bool floor_start(CURLM *multi, struct slot *slot)
 {
     if (seconds() >= end_s)
         return false;
@@ -72,7 +72,7 @@ static void check(CURL *easy, CURLcode code)
     objects++;
 }
 
-static void run(CURLM *multi)
+static void floor_run(CURLM *multi)
 {
     int running = 1, left;
     while (running > 0) {
@@ -84,7 +84,7 @@ static void run(CURLM *multi)
             char *slot = NULL;
             curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
             curl_multi_remove_handle(multi, easy);
-            running += start(multi, (struct slot *)(void *)slot);
+            running += floor_start(multi, (struct slot *)(void *)slot);
         }
         if (running > 0)
             curl_multi_poll(multi, NULL, 0, 1000, NULL);
@@ -101,8 +101,8 @@ static void serve(CURLM *multi, struct slot *slots, unsigned connections)
         end_s = begun + (found ? strtod(found + strlen("\"seconds\":"), NULL) : 1.0);
         objects = bytes = 0;
         for (unsigned i = 0; i < connections; i++)
-            start(multi, &slots[i]);
-        run(multi);
+            floor_start(multi, &slots[i]);
+        floor_run(multi);
         printf("{\"objects\": %llu, \"bytes\": %llu, \"timed_objects\": %llu, \"wall_s\": %.6f, \"checks\": []}\n",
                objects, bytes, objects, seconds() - begun);
     }

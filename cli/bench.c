@@ -250,7 +250,7 @@ static int next_step(struct mr_bench *b, uint64_t number, bool cached, struct mr
 }
 
 /* Between the two passes: each reader keeps a batch. */
-static int keep(struct mr_bench *b)
+static int bench_keep(struct mr_bench *b)
 {
     for (uint32_t i = 0; i < b->workers; i++)
         if (send(b->sockets[i], "", 1, MSG_NOSIGNAL) != 1) {
@@ -341,7 +341,7 @@ static int measure(struct mr_bench *b, const char *path)
             b->first_ms = (double)(mr_clock_mono_ns() - began_ns) / 1e6;
     }
     mr_bench_print_head(b);
-    if (pass(b, false, &data) != 0 || note_limit(b, &data) != 0 || keep(b) != 0 || pass(b, true, &cached) != 0)
+    if (pass(b, false, &data) != 0 || note_limit(b, &data) != 0 || bench_keep(b) != 0 || pass(b, true, &cached) != 0)
         return -1;
     mr_bench_print_end(b, &data, &cached);
     if (fflush(stdout) == 0)

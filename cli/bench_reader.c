@@ -150,7 +150,7 @@ static int feed(struct mr_bench_reader *r)
     return rc < 0 ? -1 : 0;
 }
 
-static int take(struct mr_bench_reader *r, struct mr_delivery *delivery)
+static int bench_reader_take(struct mr_bench_reader *r, struct mr_delivery *delivery)
 {
     struct mr_silence wait = {0};
     for (;;) {
@@ -174,7 +174,7 @@ static int take(struct mr_bench_reader *r, struct mr_delivery *delivery)
     }
 }
 
-static void copy(struct mr_bench_reader *r, const void *data, uint64_t length)
+static void bench_reader_copy(struct mr_bench_reader *r, const void *data, uint64_t length)
 {
     if (length > 0)
         memcpy(r->into, data, length < r->into_bytes ? length : r->into_bytes);
@@ -207,7 +207,7 @@ static int each_sample(struct mr_bench_reader *r, struct mr_bench_step *step,
     mr_plan_share(&plan, r->step % r->epoch_steps, &first, &count);
     for (uint32_t i = 0; i < count; i++) {
         struct mr_delivery delivery;
-        if (take(r, &delivery) != 0)
+        if (bench_reader_take(r, &delivery) != 0)
             return -1;
         int rc = use(r, delivery.data, delivery.length);
         step->samples++;
@@ -226,7 +226,7 @@ static int each_sample(struct mr_bench_reader *r, struct mr_bench_step *step,
 
 static int use_copy(struct mr_bench_reader *r, const void *data, uint64_t length)
 {
-    copy(r, data, length);
+    bench_reader_copy(r, data, length);
     return 0;
 }
 
@@ -272,7 +272,7 @@ void mr_bench_reader_cached(struct mr_bench_reader *r, struct mr_bench_step *ste
     *step = (struct mr_bench_step){.samples = r->plan.batch};
     for (uint32_t i = 0; i < r->plan.batch; i++) {
         const struct kept *kept = &r->kept[i % r->kept_count];
-        copy(r, kept->data, kept->length);
+        bench_reader_copy(r, kept->data, kept->length);
         step->bytes += kept->length;
     }
 }

@@ -21,7 +21,7 @@
 #include "supervisor/config_toml.h"
 
 /* "level TAB what TAB text", as the worker prints it. */
-static void take_line(struct mr_doctor *doctor, char *line)
+static void doctor_take_line(struct mr_doctor *doctor, char *line)
 {
     char *level = strsep(&line, "\t"), *what = strsep(&line, "\t");
     if (!line)
@@ -61,7 +61,7 @@ static int check_store(struct mr_doctor *doctor, const struct mr_arguments *argu
         return -1;
     }
     while (getline(&line, &size, in) > 0)
-        take_line(doctor, line);
+        doctor_take_line(doctor, line);
     free(line);
     fclose(in);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)

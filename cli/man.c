@@ -44,7 +44,7 @@ static const struct entry examples[] = {
 };
 
 /* Text as roff: no control line, no escape, and hyphens that can be copied. */
-static void put(const char *text)
+static void man_put(const char *text)
 {
     if (*text == '.' || *text == '\'')
         fputs("\\&", stdout);
@@ -66,14 +66,14 @@ static void put(const char *text)
 
 static void put_line(const char *text)
 {
-    put(text);
+    man_put(text);
     putchar('\n');
 }
 
 static void put_in(const char *font, const char *text)
 {
     printf("\\f%s", font);
-    put(text);
+    man_put(text);
     fputs("\\fR", stdout);
 }
 
@@ -98,7 +98,7 @@ static void put_usage(const struct mr_verb *verb)
             continue;
         fputs(" [", stdout);
         char synopsis[MR_SYNOPSIS_SIZE];
-        put(mr_help_synopsis(verb, option, synopsis));
+        man_put(mr_help_synopsis(verb, option, synopsis));
         putchar(']');
     }
     if (verb->operands) {

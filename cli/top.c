@@ -28,7 +28,7 @@
 
 static volatile sig_atomic_t ended; /* the signal */
 
-static void on_signal(int number)
+static void top_on_signal(int number)
 {
     if (number != SIGWINCH)
         ended = number;
@@ -49,7 +49,7 @@ static int read_statistics(struct mr_top *top)
     return 0;
 }
 
-static int show(const struct mr_top *top)
+static int top_show(const struct mr_top *top)
 {
     int rc = 0;
     if (top->screen)
@@ -95,27 +95,27 @@ static int read_first(struct mr_top *top, int64_t interval_ns)
     return 0;
 }
 
-static int run(struct mr_top *top, int64_t interval_ns, uint64_t count)
+static int top_run(struct mr_top *top, int64_t interval_ns, uint64_t count)
 {
     if (read_first(top, interval_ns) != 0)
         return -1;
     int64_t due_ns = mr_clock_mono_ns();
     for (uint64_t done = 0; !ended && (count == 0 || done < count); done++) {
-        if (read_statistics(top) != 0 || show(top) != 0)
+        if (read_statistics(top) != 0 || top_show(top) != 0)
             return -1;
         if (done + 1 == count)
             break;
         due_ns += interval_ns;
         while (rest(top, due_ns))
-            if (show(top) != 0)
+            if (top_show(top) != 0)
                 return -1;
     }
     return 0;
 }
 
-static void begin(struct mr_top *top)
+static void top_begin(struct mr_top *top)
 {
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_handler = top_on_signal};
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
     sigset_t blocked;
     sigemptyset(&blocked);
@@ -136,7 +136,7 @@ static void begin(struct mr_top *top)
         fputs(SCREEN_ON, stdout);
 }
 
-static void end(struct mr_top *top)
+static void top_end(struct mr_top *top)
 {
     if (top->screen) {
         fputs(SCREEN_OFF, stdout);
@@ -155,8 +155,8 @@ int mr_cli_top(const struct mr_arguments *arguments)
     if (!top.client)
         return mr_cli_fail();
     double interval_s = mr_arguments_have(arguments, MR_OPT_INTERVAL) ? arguments->values[MR_OPT_INTERVAL].seconds : 1;
-    begin(&top);
-    int rc = run(&top, (int64_t)(interval_s * 1e9), mr_arguments_number(arguments, MR_OPT_COUNT, 0));
-    end(&top);
+    top_begin(&top);
+    int rc = top_run(&top, (int64_t)(interval_s * 1e9), mr_arguments_number(arguments, MR_OPT_COUNT, 0));
+    top_end(&top);
     return rc == 0 ? 0 : mr_cli_fail();
 }

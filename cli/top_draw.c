@@ -17,7 +17,8 @@
 
 /* ---- numbers ---- */
 
-static const json_t *find(const json_t *root, const char *list, const json_t *like, const char *key, const char *same)
+static const json_t *top_draw_find(const json_t *root, const char *list, const json_t *like, const char *key,
+                                   const char *same)
 {
     size_t i;
     json_t *item;
@@ -69,7 +70,7 @@ static struct sums add_up(const struct mr_top *top)
     json_array_foreach(json_object_get(top->now, "workers"), i, item)
     {
         const json_t *counters = json_object_get(item, "counters");
-        const json_t *before = find(top->before, "workers", item, "slot", "role");
+        const json_t *before = top_draw_find(top->before, "workers", item, "slot", "role");
         sums.retries += mr_json_integer(counters, "retries");
         sums.throttled += mr_json_integer(counters, "throttled");
         if (!is_fetch_worker(item))
@@ -82,7 +83,7 @@ static struct sums add_up(const struct mr_top *top)
     }
     json_array_foreach(json_object_get(top->now, "lanes"), i, item)
     {
-        sums.samples_s += rate(top, item, find(top->before, "lanes", item, "lane", "pid"), "samples");
+        sums.samples_s += rate(top, item, top_draw_find(top->before, "lanes", item, "lane", "pid"), "samples");
         sums.pending += mr_json_integer(item, "pending");
         sums.filling += mr_json_integer(item, "filling");
         sums.ready += mr_json_integer(item, "ready");
@@ -219,7 +220,7 @@ static void write_workers(const struct mr_top *top, unsigned columns, FILE *out)
     json_array_foreach(json_object_get(top->now, "workers"), i, item)
     {
         const json_t *counters = json_object_get(item, "counters");
-        const json_t *before = find(top->before, "workers", item, "slot", "role");
+        const json_t *before = top_draw_find(top->before, "workers", item, "slot", "role");
         bool fetches = is_fetch_worker(item), writes = is_writer(item);
         if (!fetches && strcmp(mr_json_text(item, "state"), "none") == 0)
             continue; /* a list worker that is done */
@@ -258,7 +259,8 @@ static void write_lanes(const struct mr_top *top, unsigned columns, FILE *out)
         mr_top_cell(&table, "%lld", mr_json_integer(item, "lane"));
         mr_top_cell(&table, "%s", mr_json_text(item, "state"));
         mr_top_cell(&table, "%lld", mr_json_integer(item, "pid"));
-        mr_top_cell(&table, "%.0f", rate(top, item, find(top->before, "lanes", item, "lane", "pid"), "samples"));
+        mr_top_cell(&table, "%.0f",
+                    rate(top, item, top_draw_find(top->before, "lanes", item, "lane", "pid"), "samples"));
         mr_top_cell(&table, "%.0f%%", mr_json_real(item, "waiting_ratio") * 100);
         mr_top_cell(&table, "%lld", mr_json_integer(item, "window"));
         mr_top_cell(&table, "%lld", mr_json_integer(item, "pending"));
@@ -342,7 +344,7 @@ static double grown(const json_t *now, const json_t *before, const char *name)
 static void write_loader(struct mr_top_table *table, const struct mr_top *top, const json_t *loop, size_t number)
 {
     static const char *const stages[] = {"store_ns", "transform_ns", "extent_ns", "collate_ns", "pack_ns"};
-    const json_t *was = find(top->before, "loops", loop, "loop", "pid");
+    const json_t *was = top_draw_find(top->before, "loops", loop, "loop", "pid");
     const json_t *now = json_object_get(json_array_get(json_object_get(loop, "loaders"), number), "counters");
     const json_t *before = json_object_get(json_array_get(json_object_get(was, "loaders"), number), "counters");
     double seconds = (double)(top->now_ns - top->before_ns) / 1e9, batches = grown(now, before, "batches"), busy = 0;

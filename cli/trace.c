@@ -24,14 +24,15 @@
 
 static volatile sig_atomic_t ended;
 
-static void on_signal(int number)
+static void trace_on_signal(int number)
 {
     ended = number;
 }
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before; /* no write is cut short */
+    struct sigaction action = {.sa_handler = trace_on_signal, .sa_flags = SA_RESTART},
+                     before; /* no write is cut short */
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
@@ -95,7 +96,7 @@ static void take_waits(struct mr_client *client, struct mr_trace_output *output)
     free(text);
 }
 
-static int finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
+static int trace_finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
 {
     uint64_t lost = mr_trace_reader_lost(reader) + reader->passed;
     bool failed = fflush(output->file) != 0 || ferror(output->file);
@@ -131,7 +132,7 @@ static int trace(struct mr_client *client, const char *path, double seconds)
         follow(client, &reader, &output, until_ns);
         take_waits(client, &output);
         mr_trace_output_end(&output);
-        rc = finish(&output, &reader, path);
+        rc = trace_finish(&output, &reader, path);
     }
     mr_trace_reader_close(&reader);
     return output.file ? rc : -1;

@@ -184,8 +184,8 @@ static void put_head(struct mr_trace_output *output, const char *phase, const ch
 }
 
 /* Of a request: its method is its name, and the path its text. */
-static const char *name_of(const struct row *row, const struct mr_trace_record *record, char method[16],
-                           const char **text)
+static const char *trace_json_name_of(const struct row *row, const struct mr_trace_record *record, char method[16],
+                                      const char **text)
 {
     size_t length = strspn(record->text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     *text = record->text;
@@ -208,7 +208,7 @@ void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_
     if (!row->name || record->end_ns < record->begin_ns || record->end_ns < output->begin_ns)
         return; /* left over from the trace before, or of a writer that was stopped */
     char method[16];
-    const char *text, *name = name_of(row, record, method, &text);
+    const char *text, *name = trace_json_name_of(row, record, method, &text);
     learn(output, record);
     learn_thread(output, record);
     bool among = is_among_others(output, row, record);

@@ -17,7 +17,7 @@ struct call_text {
     size_t headers_length, body_length;
 };
 
-static int split_call(const struct mr_mime_part *part, struct call_text *text)
+static int split_call(const struct ds_mime_part *part, struct call_text *text)
 {
     const char *newline = memchr(part->body, '\n', part->body_length);
     const char *line_end = newline ? newline : part->body + part->body_length;
@@ -36,7 +36,7 @@ static int split_call(const struct mr_mime_part *part, struct call_text *text)
     text->headers = newline ? newline + 1 : line_end;
     text->headers_length = part->body_length - (size_t)(text->headers - part->body);
     size_t head, rest;
-    if (mr_mime_head(text->headers, text->headers_length, &head, &rest) == 0) {
+    if (ds_mime_head(text->headers, text->headers_length, &head, &rest) == 0) {
         text->body = text->headers + rest;
         text->body_length = text->headers_length - rest;
         text->headers_length = head;
@@ -52,90 +52,90 @@ static int split_call(const struct mr_mime_part *part, struct call_text *text)
 /* Only what metadata calls read. The outer request's Host serves for links. */
 static const char *find_header(void *cls, const char *name)
 {
-    const struct mr_request *outer = cls;
-    return strcmp(name, "Host") == 0 ? mr_request_header(outer, name) : NULL;
+    const struct ds_request *outer = cls;
+    return strcmp(name, "Host") == 0 ? ds_request_header(outer, name) : NULL;
 }
 
-static void answer_call(const struct mr_api *api, const struct mr_request *outer, const struct mr_mime_part *part,
-                        struct mr_reply *reply, mr_api_answer_fn *answer)
+static void answer_call(const struct ds_api *api, const struct ds_request *outer, const struct ds_mime_part *part,
+                        struct ds_reply *reply, ds_api_answer_fn *answer)
 {
     struct call_text text;
-    struct mr_request request;
-    if (split_call(part, &text) < 0 || mr_request_init(&request, text.method, text.target) < 0) {
-        mr_reply_error(reply, outer, 400, NULL, "A part of the batch holds no request.");
+    struct ds_request request;
+    if (split_call(part, &text) < 0 || ds_request_init(&request, text.method, text.target) < 0) {
+        ds_reply_error(reply, outer, 400, NULL, "A part of the batch holds no request.");
         goto out;
     }
     request.header = find_header;
     request.header_cls = (void *)outer;
-    mr_text_append(&request.body, text.body, text.body ? text.body_length : 0);
-    const struct mr_fault *fault = mr_faults_draw(api->faults, &request, true);
+    ds_text_append(&request.body, text.body, text.body ? text.body_length : 0);
+    const struct ds_fault *fault = ds_faults_draw(api->faults, &request, true);
     if (fault)
-        mr_fault_reply(fault, &request, reply);
-    else if (request.op == MR_OP_GET || mr_op_uploads(request.op) || request.op == MR_OP_BATCH ||
+        ds_fault_reply(fault, &request, reply);
+    else if (request.op == MR_OP_GET || ds_op_uploads(request.op) || request.op == MR_OP_BATCH ||
              request.op == MR_OP_ADMIN)
-        mr_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
+        ds_reply_error(reply, &request, 400, NULL, "Media and batches are not allowed in a batch.");
     else
         answer(api, &request, reply);
-    mr_counts_request(api->counts, request.op, reply->status, true);
-    mr_request_close(&request);
+    ds_counts_request(api->counts, request.op, reply->status, true);
+    ds_request_close(&request);
 out:
     free(text.method);
     free(text.target);
 }
 
-static void write_answer(struct mr_text *out, const struct mr_mime_part *part, const struct mr_reply *reply)
+static void write_answer(struct ds_text *out, const struct ds_mime_part *part, const struct ds_reply *reply)
 {
-    char *id = mr_mime_header(part->headers, part->headers_length, "Content-ID");
-    mr_text_printf(out, "--%s\r\nContent-Type: application/http\r\n", answer_boundary);
-    if (id && !mr_utf8_valid(id, strlen(id))) { /* not echoed */
+    char *id = ds_mime_header(part->headers, part->headers_length, "Content-ID");
+    ds_text_printf(out, "--%s\r\nContent-Type: application/http\r\n", answer_boundary);
+    if (id && !ds_utf8_valid(id, strlen(id))) { /* not echoed */
         free(id);
         id = NULL;
     }
     if (id && id[0] == '<')
-        mr_text_printf(out, "Content-ID: <response-%s\r\n", id + 1);
+        ds_text_printf(out, "Content-ID: <response-%s\r\n", id + 1);
     else if (id)
-        mr_text_printf(out, "Content-ID: response-%s\r\n", id);
-    mr_text_printf(out, "\r\nHTTP/1.1 %u %s\r\n", reply->status, mr_status_phrase(reply->status));
+        ds_text_printf(out, "Content-ID: response-%s\r\n", id);
+    ds_text_printf(out, "\r\nHTTP/1.1 %u %s\r\n", reply->status, ds_status_phrase(reply->status));
     for (int i = 0; i < reply->n_headers; i++)
-        mr_text_printf(out, "%s: %s\r\n", reply->headers[i].name, reply->headers[i].value);
-    mr_text_printf(out, "Content-Length: %zu\r\n\r\n", reply->body.length);
-    mr_text_append(out, reply->body.data, reply->body.length);
-    mr_text_puts(out, "\r\n");
+        ds_text_printf(out, "%s: %s\r\n", reply->headers[i].name, reply->headers[i].value);
+    ds_text_printf(out, "Content-Length: %zu\r\n\r\n", reply->body.length);
+    ds_text_append(out, reply->body.data, reply->body.length);
+    ds_text_puts(out, "\r\n");
     free(id);
 }
 
-void mr_api_batch(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply,
-                  mr_api_answer_fn *answer)
+void ds_api_batch(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply,
+                  ds_api_answer_fn *answer)
 {
     char boundary[MR_BOUNDARY_MAX + 1];
     const char *body = request->body.data ? request->body.data : "";
-    if (mr_mime_boundary(mr_request_header(request, "Content-Type"), boundary) < 0) {
-        mr_reply_from_error(reply, request);
+    if (ds_mime_boundary(ds_request_header(request, "Content-Type"), boundary) < 0) {
+        ds_reply_from_error(reply, request);
         return;
     }
-    struct mr_mime_part part;
+    struct ds_mime_part part;
     size_t at = 0;
     int calls = 0, more = -1;
     /* Counted before the first one is done: a batch that is refused has changed nothing. */
-    while ((more = mr_mime_next(body, request->body.length, boundary, &at, &part)) == 1)
+    while ((more = ds_mime_next(body, request->body.length, boundary, &at, &part)) == 1)
         calls++;
     if (more < 0) {
-        mr_reply_from_error(reply, request);
+        ds_reply_from_error(reply, request);
         return;
     }
     if (calls == 0 || calls > MR_BATCH_CALLS) {
-        mr_reply_error(reply, request, 400, NULL, "A batch has 1 to %d calls; this one has %d.", MR_BATCH_CALLS, calls);
+        ds_reply_error(reply, request, 400, NULL, "A batch has 1 to %d calls; this one has %d.", MR_BATCH_CALLS, calls);
         return;
     }
-    struct mr_text out = {0};
-    for (at = 0; mr_mime_next(body, request->body.length, boundary, &at, &part) == 1;) {
-        struct mr_reply one;
-        mr_reply_init(&one);
+    struct ds_text out = {0};
+    for (at = 0; ds_mime_next(body, request->body.length, boundary, &at, &part) == 1;) {
+        struct ds_reply one;
+        ds_reply_init(&one);
         answer_call(api, request, &part, &one, answer);
         write_answer(&out, &part, &one);
-        mr_reply_close(&one);
+        ds_reply_close(&one);
     }
-    mr_text_printf(&out, "--%s--\r\n", answer_boundary);
-    mr_reply_header(reply, "Content-Type", "multipart/mixed; boundary=%s", answer_boundary);
+    ds_text_printf(&out, "--%s--\r\n", answer_boundary);
+    ds_reply_header(reply, "Content-Type", "multipart/mixed; boundary=%s", answer_boundary);
     reply->body = out;
 }

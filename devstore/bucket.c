@@ -15,45 +15,45 @@
 #include "devstore/names.h"
 #include "devstore/synthetic.h"
 
-struct mr_bucket {
-    struct mr_bucket *next; /* by name */
-    struct mr_names *names; /* synthetic: what lies over it, tombstones included */
-    struct mr_synthetic *synthetic;
+struct ds_bucket {
+    struct ds_bucket *next; /* by name */
+    struct ds_names *names; /* synthetic: what lies over it, tombstones included */
+    struct ds_synthetic *synthetic;
     char *folder;
-    struct mr_bucket_settings settings;
+    struct ds_bucket_settings settings;
     int64_t created_us;
     uint64_t last_generation;
     pthread_rwlock_t lock; /* names and last_generation */
     char name[];
 };
 
-struct mr_buckets {
+struct ds_buckets {
     pthread_rwlock_t lock; /* the list; its nodes stay */
-    struct mr_bucket *first;
+    struct ds_bucket *first;
     char *root;
     bool memory;
-    struct mr_bucket_settings settings;
+    struct ds_bucket_settings settings;
 };
 
-void mr_bucket_settings_init(struct mr_bucket_settings *settings)
+void ds_bucket_settings_init(struct ds_bucket_settings *settings)
 {
     *settings =
-        (struct mr_bucket_settings){.storage_class = "STANDARD", .location = "DEVSTORE", .location_type = "region"};
+        (struct ds_bucket_settings){.storage_class = "STANDARD", .location = "DEVSTORE", .location_type = "region"};
 }
 
-static void bucket_destroy(struct mr_bucket *bucket)
+static void bucket_destroy(struct ds_bucket *bucket)
 {
     if (!bucket)
         return;
-    mr_names_destroy(bucket->names);
-    mr_synthetic_destroy(bucket->synthetic);
+    ds_names_destroy(bucket->names);
+    ds_synthetic_destroy(bucket->synthetic);
     free(bucket->folder);
     pthread_rwlock_destroy(&bucket->lock);
     free(bucket);
 }
 
 /* The documented rules, less the ones about dots and "goog"; they also keep the name a harmless path component. */
-static int check_name(const char *name)
+static int bucket_check_name(const char *name)
 {
     size_t length = strlen(name);
     size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.");
@@ -66,13 +66,13 @@ static int check_name(const char *name)
 }
 
 /* Takes synthetic and folder. NULL: no memory. */
-static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synthetic, char *folder,
-                                    const struct mr_bucket_settings *settings)
+static struct ds_bucket *bucket_new(const char *name, struct ds_synthetic *synthetic, char *folder,
+                                    const struct ds_bucket_settings *settings)
 {
-    struct mr_bucket *bucket = calloc(1, sizeof *bucket + strlen(name) + 1);
+    struct ds_bucket *bucket = calloc(1, sizeof *bucket + strlen(name) + 1);
     if (!bucket) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for bucket \"%s\"", name);
-        mr_synthetic_destroy(synthetic);
+        ds_synthetic_destroy(synthetic);
         free(folder);
         return NULL;
     }
@@ -82,7 +82,7 @@ static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synth
     bucket->settings = *settings;
     bucket->created_us = mr_clock_wall_ns() / 1000;
     pthread_rwlock_init(&bucket->lock, NULL);
-    bucket->names = mr_names_new();
+    bucket->names = ds_names_new();
     if (!bucket->names) {
         bucket_destroy(bucket);
         return NULL;
@@ -91,21 +91,21 @@ static struct mr_bucket *bucket_new(const char *name, struct mr_synthetic *synth
 }
 
 /* The place of the name in the list: the link to the bucket of that name or to the first one after it. */
-static struct mr_bucket **place(struct mr_buckets *buckets, const char *name)
+static struct ds_bucket **place(struct ds_buckets *buckets, const char *name)
 {
-    struct mr_bucket **link = &buckets->first;
+    struct ds_bucket **link = &buckets->first;
     while (*link && strcmp((*link)->name, name) < 0)
         link = &(*link)->next;
     return link;
 }
 
 /* Takes bucket. 0, or -1 (EXISTS). */
-static int insert(struct mr_buckets *buckets, struct mr_bucket *bucket)
+static int insert(struct ds_buckets *buckets, struct ds_bucket *bucket)
 {
     if (!bucket)
         return -1;
     pthread_rwlock_wrlock(&buckets->lock);
-    struct mr_bucket **link = place(buckets, bucket->name);
+    struct ds_bucket **link = place(buckets, bucket->name);
     int rc = -1;
     if (*link && strcmp((*link)->name, bucket->name) == 0) {
         mr_error_set(MR_E_EXISTS, "bucket \"%s\" exists", bucket->name);
@@ -119,12 +119,12 @@ static int insert(struct mr_buckets *buckets, struct mr_bucket *bucket)
     return rc;
 }
 
-static int scanned(void *cls, struct mr_object *object)
+static int scanned(void *cls, struct ds_object *object)
 {
-    struct mr_bucket *bucket = cls;
+    struct ds_bucket *bucket = cls;
     /* A name both as plain file and in the side folder: fts decides which wins, but one of them does for good. */
-    if (mr_names_put(bucket->names, object) < 0) {
-        mr_object_unref(object);
+    if (ds_names_put(bucket->names, object) < 0) {
+        ds_object_unref(object);
         return -1;
     }
     if (object->generation > bucket->last_generation)
@@ -132,7 +132,7 @@ static int scanned(void *cls, struct mr_object *object)
     return 0;
 }
 
-static int scan_bucket(struct mr_buckets *buckets, const char *name)
+static int scan_bucket(struct ds_buckets *buckets, const char *name)
 {
     char *folder;
     if (asprintf(&folder, "%s/%s", buckets->root, name) < 0) {
@@ -140,15 +140,15 @@ static int scan_bucket(struct mr_buckets *buckets, const char *name)
         return -1;
     }
     struct stat st;
-    if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode) || check_name(name) < 0) {
+    if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode) || bucket_check_name(name) < 0) {
         free(folder); /* a file, or a folder like .git: no bucket */
         return 0;
     }
-    struct mr_bucket *bucket = bucket_new(name, NULL, folder, &buckets->settings);
+    struct ds_bucket *bucket = bucket_new(name, NULL, folder, &buckets->settings);
     if (!bucket)
         return -1;
     bucket->created_us = st.st_ctim.tv_sec * INT64_C(1000000);
-    if (mr_folder_scan(folder, scanned, bucket) < 0) {
+    if (ds_folder_scan(folder, scanned, bucket) < 0) {
         bucket_destroy(bucket);
         return -1;
     }
@@ -159,7 +159,7 @@ static int scan_bucket(struct mr_buckets *buckets, const char *name)
     return insert(buckets, bucket);
 }
 
-static int scan_root(struct mr_buckets *buckets)
+static int scan_root(struct ds_buckets *buckets)
 {
     DIR *dir = opendir(buckets->root);
     if (!dir) {
@@ -173,9 +173,9 @@ static int scan_root(struct mr_buckets *buckets)
     return rc;
 }
 
-struct mr_buckets *mr_buckets_new(const char *root, bool memory, const struct mr_bucket_settings *settings)
+struct ds_buckets *ds_buckets_new(const char *root, bool memory, const struct ds_bucket_settings *settings)
 {
-    struct mr_buckets *buckets = calloc(1, sizeof *buckets);
+    struct ds_buckets *buckets = calloc(1, sizeof *buckets);
     if (!buckets)
         goto no_memory;
     pthread_rwlock_init(&buckets->lock, NULL);
@@ -183,7 +183,7 @@ struct mr_buckets *mr_buckets_new(const char *root, bool memory, const struct mr
     if (settings)
         buckets->settings = *settings;
     else
-        mr_bucket_settings_init(&buckets->settings);
+        ds_bucket_settings_init(&buckets->settings);
     buckets->root = root ? strdup(root) : NULL;
     if (root && !buckets->root)
         goto no_memory;
@@ -193,15 +193,15 @@ struct mr_buckets *mr_buckets_new(const char *root, bool memory, const struct mr
 no_memory:
     mr_error_set(MR_E_NO_MEMORY, "no memory for the buckets");
 fail:
-    mr_buckets_destroy(buckets);
+    ds_buckets_destroy(buckets);
     return NULL;
 }
 
-void mr_buckets_destroy(struct mr_buckets *buckets)
+void ds_buckets_destroy(struct ds_buckets *buckets)
 {
     if (!buckets)
         return;
-    for (struct mr_bucket *bucket = buckets->first, *next; bucket; bucket = next) {
+    for (struct ds_bucket *bucket = buckets->first, *next; bucket; bucket = next) {
         next = bucket->next;
         bucket_destroy(bucket);
     }
@@ -210,25 +210,25 @@ void mr_buckets_destroy(struct mr_buckets *buckets)
     free(buckets);
 }
 
-int mr_buckets_add_synthetic(struct mr_buckets *buckets, const char *name, struct mr_synthetic *synthetic)
+int ds_buckets_add_synthetic(struct ds_buckets *buckets, const char *name, struct ds_synthetic *synthetic)
 {
-    if (check_name(name) < 0) {
-        mr_synthetic_destroy(synthetic);
+    if (bucket_check_name(name) < 0) {
+        ds_synthetic_destroy(synthetic);
         return -1;
     }
     return insert(buckets, bucket_new(name, synthetic, NULL, &buckets->settings));
 }
 
-const struct mr_bucket_settings *mr_buckets_settings(const struct mr_buckets *buckets)
+const struct ds_bucket_settings *ds_buckets_settings(const struct ds_buckets *buckets)
 {
     return &buckets->settings;
 }
 
-int mr_buckets_create(struct mr_buckets *buckets, const char *name, const struct mr_bucket_settings *settings)
+int ds_buckets_create(struct ds_buckets *buckets, const char *name, const struct ds_bucket_settings *settings)
 {
-    if (check_name(name) < 0)
+    if (bucket_check_name(name) < 0)
         return -1;
-    if (mr_buckets_find(buckets, name)) {
+    if (ds_buckets_find(buckets, name)) {
         mr_error_set(MR_E_EXISTS, "bucket \"%s\" exists", name);
         return -1;
     }
@@ -247,45 +247,45 @@ int mr_buckets_create(struct mr_buckets *buckets, const char *name, const struct
     return insert(buckets, bucket_new(name, NULL, folder, settings ? settings : &buckets->settings));
 }
 
-struct mr_bucket *mr_buckets_find(struct mr_buckets *buckets, const char *name)
+struct ds_bucket *ds_buckets_find(struct ds_buckets *buckets, const char *name)
 {
     pthread_rwlock_rdlock(&buckets->lock);
-    struct mr_bucket *bucket = *place(buckets, name);
+    struct ds_bucket *bucket = *place(buckets, name);
     pthread_rwlock_unlock(&buckets->lock);
     return bucket && strcmp(bucket->name, name) == 0 ? bucket : NULL;
 }
 
-const char *mr_buckets_next(struct mr_buckets *buckets, const char *name)
+const char *ds_buckets_next(struct ds_buckets *buckets, const char *name)
 {
     pthread_rwlock_rdlock(&buckets->lock);
-    struct mr_bucket *bucket = *place(buckets, name);
+    struct ds_bucket *bucket = *place(buckets, name);
     if (bucket && strcmp(bucket->name, name) == 0)
         bucket = bucket->next;
     pthread_rwlock_unlock(&buckets->lock);
     return bucket ? bucket->name : NULL;
 }
 
-const char *mr_bucket_name(const struct mr_bucket *bucket)
+const char *ds_bucket_name(const struct ds_bucket *bucket)
 {
     return bucket->name;
 }
 
-const struct mr_bucket_settings *mr_bucket_settings(const struct mr_bucket *bucket)
+const struct ds_bucket_settings *ds_bucket_settings(const struct ds_bucket *bucket)
 {
     return &bucket->settings;
 }
 
-int64_t mr_bucket_created_us(const struct mr_bucket *bucket)
+int64_t ds_bucket_created_us(const struct ds_bucket *bucket)
 {
     return bucket->created_us;
 }
 
-const char *mr_bucket_folder(const struct mr_bucket *bucket)
+const char *ds_bucket_folder(const struct ds_bucket *bucket)
 {
     return bucket->folder;
 }
 
-unsigned mr_conditions_fail(const struct mr_conditions *conditions, uint64_t generation, uint64_t metageneration)
+unsigned ds_conditions_fail(const struct ds_conditions *conditions, uint64_t generation, uint64_t metageneration)
 {
     if ((conditions->has & MR_IF_GENERATION) && generation != conditions->generation)
         return MR_IF_GENERATION;
@@ -298,49 +298,49 @@ unsigned mr_conditions_fail(const struct mr_conditions *conditions, uint64_t gen
     return 0;
 }
 
-static int check_conditions(const struct mr_conditions *conditions, const struct mr_object *object)
+static int check_conditions(const struct ds_conditions *conditions, const struct ds_object *object)
 {
-    if (!mr_conditions_fail(conditions, object ? object->generation : 0, object ? object->metageneration : 0))
+    if (!ds_conditions_fail(conditions, object ? object->generation : 0, object ? object->metageneration : 0))
         return 0;
     mr_error_set(MR_E_CHANGED, "At least one of the pre-conditions you specified did not hold.");
     return -1;
 }
 
 /* The live object under the lock, as a new reference, or NULL. */
-static struct mr_object *lookup(struct mr_bucket *bucket, const char *name)
+static struct ds_object *lookup(struct ds_bucket *bucket, const char *name)
 {
-    struct mr_object *object = mr_names_count(bucket->names) ? mr_names_find(bucket->names, name) : NULL;
+    struct ds_object *object = ds_names_count(bucket->names) ? ds_names_find(bucket->names, name) : NULL;
     if (object)
-        return object->deleted ? NULL : mr_object_ref(object);
+        return object->deleted ? NULL : ds_object_ref(object);
     if (bucket->synthetic) {
-        object = mr_synthetic_object(bucket->synthetic, mr_synthetic_seek(bucket->synthetic, name, false));
+        object = ds_synthetic_object(bucket->synthetic, ds_synthetic_seek(bucket->synthetic, name, false));
         if (object && strcmp(object->name, name) == 0)
             return object;
-        mr_object_unref(object);
+        ds_object_unref(object);
     }
     return NULL;
 }
 
-struct mr_object *mr_bucket_get(struct mr_bucket *bucket, const char *name)
+struct ds_object *ds_bucket_get(struct ds_bucket *bucket, const char *name)
 {
     pthread_rwlock_rdlock(&bucket->lock);
-    struct mr_object *object = lookup(bucket, name);
+    struct ds_object *object = lookup(bucket, name);
     pthread_rwlock_unlock(&bucket->lock);
     if (!object)
         mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s", bucket->name, name);
     return object;
 }
 
-/* mr_bucket_range in a synthetic bucket: what is made up, merged with what lies over it. */
-static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, bool after, struct mr_object **out,
+/* ds_bucket_range in a synthetic bucket: what is made up, merged with what lies over it. */
+static size_t range_over_synthetic(struct ds_bucket *bucket, const char *key, bool after, struct ds_object **out,
                                    size_t most)
 {
-    uint64_t index = mr_synthetic_seek(bucket->synthetic, key, after);
-    struct mr_object *over = mr_names_next(bucket->names, key, after), *made = NULL;
+    uint64_t index = ds_synthetic_seek(bucket->synthetic, key, after);
+    struct ds_object *over = ds_names_next(bucket->names, key, after), *made = NULL;
     size_t n = 0;
     while (n < most) {
         if (!made)
-            made = mr_synthetic_object(bucket->synthetic, index);
+            made = ds_synthetic_object(bucket->synthetic, index);
         if (!made && !over)
             break;
         int order = !over ? 1 : !made ? -1 : strcmp(over->name, made->name);
@@ -351,141 +351,141 @@ static size_t range_over_synthetic(struct mr_bucket *bucket, const char *key, bo
             continue;
         }
         if (order == 0) {
-            mr_object_unref(made);
+            ds_object_unref(made);
             made = NULL;
             index++;
         }
         if (!over->deleted)
-            out[n++] = mr_object_ref(over);
-        over = mr_names_next(bucket->names, over->name, true);
+            out[n++] = ds_object_ref(over);
+        over = ds_names_next(bucket->names, over->name, true);
     }
-    mr_object_unref(made);
+    ds_object_unref(made);
     return n;
 }
 
-size_t mr_bucket_range(struct mr_bucket *bucket, const char *key, bool after, const char *end, struct mr_object **out,
+size_t ds_bucket_range(struct ds_bucket *bucket, const char *key, bool after, const char *end, struct ds_object **out,
                        size_t most)
 {
     pthread_rwlock_rdlock(&bucket->lock);
     size_t n = bucket->synthetic ? range_over_synthetic(bucket, key, after, out, most)
-                                 : mr_names_range(bucket->names, key, after, out, most);
+                                 : ds_names_range(bucket->names, key, after, out, most);
     pthread_rwlock_unlock(&bucket->lock);
     while (n > 0 && *end && strcmp(out[n - 1]->name, end) >= 0)
-        mr_object_unref(out[--n]);
+        ds_object_unref(out[--n]);
     return n;
 }
 
 /* Generations are microseconds of the clock, as GCS's are, and grow even if it does not. */
-static uint64_t next_generation(struct mr_bucket *bucket)
+static uint64_t next_generation(struct ds_bucket *bucket)
 {
     uint64_t now = (uint64_t)(mr_clock_wall_ns() / 1000);
     bucket->last_generation = now > bucket->last_generation ? now : bucket->last_generation + 1;
     return bucket->last_generation;
 }
 
-int mr_bucket_put(struct mr_bucket *bucket, struct mr_object *object, const char *temporary,
-                  const struct mr_conditions *conditions)
+int ds_bucket_put(struct ds_bucket *bucket, struct ds_object *object, const char *temporary,
+                  const struct ds_conditions *conditions)
 {
     int rc = -1;
     pthread_rwlock_wrlock(&bucket->lock);
-    struct mr_object *live = lookup(bucket, object->name);
+    struct ds_object *live = lookup(bucket, object->name);
     if (check_conditions(conditions, live) < 0)
         goto out;
     object->generation = next_generation(bucket);
     object->created_us = object->updated_us = (int64_t)object->generation;
-    if (temporary && mr_folder_commit(bucket->folder, temporary, object, live ? live->path : NULL) < 0)
+    if (temporary && ds_folder_commit(bucket->folder, temporary, object, live ? live->path : NULL) < 0)
         goto out;
-    if (mr_names_put(bucket->names, mr_object_ref(object)) < 0) {
-        mr_object_unref(object);
+    if (ds_names_put(bucket->names, ds_object_ref(object)) < 0) {
+        ds_object_unref(object);
         goto out;
     }
     rc = 0;
 out:
     pthread_rwlock_unlock(&bucket->lock);
-    mr_object_unref(live);
+    ds_object_unref(live);
     return rc;
 }
 
 /* Removes the name, or hides it where a synthetic object would show. The lock is held for writing. */
-static int drop(struct mr_bucket *bucket, const char *name)
+static int bucket_drop(struct ds_bucket *bucket, const char *name)
 {
     if (!bucket->synthetic) {
-        mr_names_remove(bucket->names, name);
+        ds_names_remove(bucket->names, name);
         return 0;
     }
-    struct mr_object *tombstone = mr_object_new(name);
+    struct ds_object *tombstone = ds_object_new(name);
     if (!tombstone)
         return -1;
     tombstone->deleted = true;
-    if (mr_names_put(bucket->names, tombstone) < 0) {
-        mr_object_unref(tombstone);
+    if (ds_names_put(bucket->names, tombstone) < 0) {
+        ds_object_unref(tombstone);
         return -1;
     }
     return 0;
 }
 
-int mr_bucket_delete(struct mr_bucket *bucket, const char *name, uint64_t generation,
-                     const struct mr_conditions *conditions)
+int ds_bucket_delete(struct ds_bucket *bucket, const char *name, uint64_t generation,
+                     const struct ds_conditions *conditions)
 {
     int rc = -1;
     pthread_rwlock_wrlock(&bucket->lock);
-    struct mr_object *live = lookup(bucket, name);
+    struct ds_object *live = lookup(bucket, name);
     if (!live || (generation && live->generation != generation)) {
         mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s", bucket->name, name);
         goto out;
     }
-    if (check_conditions(conditions, live) < 0 || drop(bucket, name) < 0)
+    if (check_conditions(conditions, live) < 0 || bucket_drop(bucket, name) < 0)
         goto out;
     if (live->path && bucket->folder)
-        mr_folder_remove(bucket->folder, live->path);
+        ds_folder_remove(bucket->folder, live->path);
     rc = 0;
 out:
     pthread_rwlock_unlock(&bucket->lock);
-    mr_object_unref(live);
+    ds_object_unref(live);
     return rc;
 }
 
-int mr_bucket_touch(struct mr_bucket *bucket, const char *name, uint64_t *generation)
+int ds_bucket_touch(struct ds_bucket *bucket, const char *name, uint64_t *generation)
 {
     int rc = -1;
-    struct mr_object *copy = NULL;
+    struct ds_object *copy = NULL;
     pthread_rwlock_wrlock(&bucket->lock);
-    struct mr_object *live = lookup(bucket, name);
+    struct ds_object *live = lookup(bucket, name);
     if (!live) {
         mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s", bucket->name, name);
         goto out;
     }
-    copy = mr_object_copy_of(live);
+    copy = ds_object_copy_of(live);
     if (!copy)
         goto out;
     copy->generation = next_generation(bucket);
     copy->metageneration = 1;
     copy->created_us = copy->updated_us = (int64_t)copy->generation;
-    if (copy->path && bucket->folder && mr_folder_stamp(copy) < 0)
+    if (copy->path && bucket->folder && ds_folder_stamp(copy) < 0)
         goto out;
-    rc = mr_names_put(bucket->names, mr_object_ref(copy));
+    rc = ds_names_put(bucket->names, ds_object_ref(copy));
     if (rc < 0)
-        mr_object_unref(copy);
+        ds_object_unref(copy);
     *generation = copy->generation;
 out:
     pthread_rwlock_unlock(&bucket->lock);
-    mr_object_unref(live);
-    mr_object_unref(copy);
+    ds_object_unref(live);
+    ds_object_unref(copy);
     return rc;
 }
 
-struct mr_object *mr_bucket_refresh(struct mr_bucket *bucket, struct mr_object *stale)
+struct ds_object *ds_bucket_refresh(struct ds_bucket *bucket, struct ds_object *stale)
 {
     pthread_rwlock_wrlock(&bucket->lock);
-    struct mr_object *live = lookup(bucket, stale->name);
+    struct ds_object *live = lookup(bucket, stale->name);
     if (live && live == stale) { /* else somebody else replaced it already */
-        mr_object_unref(live);
-        live = mr_folder_object(stale->name, stale->path);
+        ds_object_unref(live);
+        live = ds_folder_object(stale->name, stale->path);
         if (!live) {
-            mr_names_remove(bucket->names, stale->name);
-        } else if (mr_names_put(bucket->names, mr_object_ref(live)) < 0) {
-            mr_object_unref(live);
-            mr_object_unref(live);
+            ds_names_remove(bucket->names, stale->name);
+        } else if (ds_names_put(bucket->names, ds_object_ref(live)) < 0) {
+            ds_object_unref(live);
+            ds_object_unref(live);
             live = NULL;
         } else if (live->generation > bucket->last_generation) {
             bucket->last_generation = live->generation;

@@ -22,7 +22,7 @@ static json_t *seconds_json(const char *name, uint64_t seconds)
     return json_pack("{s:s}", name, text);
 }
 
-static void add_places(json_t *json, const struct mr_bucket_settings *settings)
+static void add_places(json_t *json, const struct ds_bucket_settings *settings)
 {
     json_object_set_new(json, "location", json_string(settings->location));
     json_object_set_new(json, "locationType", json_string(settings->location_type));
@@ -32,18 +32,18 @@ static void add_places(json_t *json, const struct mr_bucket_settings *settings)
 }
 
 /* The whole resource; NULL: no memory. */
-static json_t *bucket_json(const struct mr_bucket *bucket, const struct mr_request *request)
+static json_t *bucket_json(const struct ds_bucket *bucket, const struct ds_request *request)
 {
     char base[300];
-    const struct mr_bucket_settings *settings = mr_bucket_settings(bucket);
-    const char *name = mr_bucket_name(bucket);
-    mr_resource_base(request, base);
-    struct mr_text time = {0};
-    mr_text_time(&time, mr_bucket_created_us(bucket));
+    const struct ds_bucket_settings *settings = ds_bucket_settings(bucket);
+    const char *name = ds_bucket_name(bucket);
+    ds_resource_base(request, base);
+    struct ds_text time = {0};
+    ds_text_time(&time, ds_bucket_created_us(bucket));
     json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "kind", "storage#bucket", "id", name, "name", name,
                              "projectNumber", "0", "metageneration", "1", "etag", "CAE=", "timeCreated",
                              time.data ? time.data : "");
-    mr_text_close(&time);
+    ds_text_close(&time);
     if (!json)
         return NULL;
     json_object_set_new(json, "updated", json_incref(json_object_get(json, "timeCreated")));
@@ -96,18 +96,18 @@ static const char *const known[] = {"kind",
                                     NULL};
 
 /* Takes json; what of it stands under `node` goes into the reply. */
-static void reply_json(json_t *json, const struct mr_fields *fields, int node, struct mr_reply *reply)
+static void reply_json(json_t *json, const struct ds_fields *fields, int node, struct ds_reply *reply)
 {
-    json_t *part = mr_fields_filter(fields, node, json);
+    json_t *part = ds_fields_filter(fields, node, json);
     char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
     if (text)
-        mr_text_puts(&reply->body, text);
+        ds_text_puts(&reply->body, text);
     else
         reply->body.failed = true;
     free(text);
     json_decref(part);
     json_decref(json);
-    mr_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
+    ds_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
 static int take_word(const json_t *body, const char *key, char *to, size_t size)
@@ -133,7 +133,7 @@ static void take_switch(const json_t *body, const char *key, const char *inner, 
         *on = json_is_true(value);
 }
 
-static int take_settings(const json_t *body, struct mr_bucket_settings *settings)
+static int take_settings(const json_t *body, struct ds_bucket_settings *settings)
 {
     const json_t *soft = json_object_get(json_object_get(body, "softDeletePolicy"), "retentionDurationSeconds");
     if (take_word(body, "storageClass", settings->storage_class, sizeof settings->storage_class) < 0 ||
@@ -141,7 +141,7 @@ static int take_settings(const json_t *body, struct mr_bucket_settings *settings
         return -1;
     if (json_is_integer(soft) && json_integer_value(soft) >= 0) {
         settings->soft_delete_s = (uint64_t)json_integer_value(soft);
-    } else if (soft && (!json_is_string(soft) || mr_parse_u64(json_string_value(soft), &settings->soft_delete_s) < 0)) {
+    } else if (soft && (!json_is_string(soft) || ds_parse_u64(json_string_value(soft), &settings->soft_delete_s) < 0)) {
         mr_error_set(MR_E_USAGE, "Invalid value for softDeletePolicy.retentionDurationSeconds");
         return -1;
     }
@@ -151,45 +151,45 @@ static int take_settings(const json_t *body, struct mr_bucket_settings *settings
     return 0;
 }
 
-static void create(const struct mr_api *api, const struct mr_request *request, const struct mr_fields *fields,
-                   struct mr_reply *reply)
+static void create(const struct ds_api *api, const struct ds_request *request, const struct ds_fields *fields,
+                   struct ds_reply *reply)
 {
     json_error_t error;
-    struct mr_bucket_settings settings = *mr_buckets_settings(api->buckets);
+    struct ds_bucket_settings settings = *ds_buckets_settings(api->buckets);
     json_t *body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
     const char *name = json_string_value(json_object_get(body, "name"));
     if (!name)
-        mr_reply_error(reply, request, 400, "required", "The body is no JSON object with a name.");
-    else if (take_settings(body, &settings) < 0 || mr_buckets_create(api->buckets, name, &settings) < 0)
-        mr_reply_from_error(reply, request);
+        ds_reply_error(reply, request, 400, "required", "The body is no JSON object with a name.");
+    else if (take_settings(body, &settings) < 0 || ds_buckets_create(api->buckets, name, &settings) < 0)
+        ds_reply_from_error(reply, request);
     else
-        reply_json(bucket_json(mr_buckets_find(api->buckets, name), request), fields, 0, reply);
+        reply_json(bucket_json(ds_buckets_find(api->buckets, name), request), fields, 0, reply);
     json_decref(body);
 }
 
-static void list(const struct mr_api *api, const struct mr_request *request, const struct mr_fields *fields,
-                 struct mr_reply *reply)
+static void list(const struct ds_api *api, const struct ds_request *request, const struct ds_fields *fields,
+                 struct ds_reply *reply)
 {
     const char *name = "";
-    const char *prefix = mr_request_query(request, "prefix");
+    const char *prefix = ds_request_query(request, "prefix");
     json_t *items = json_array();
-    while ((name = mr_buckets_next(api->buckets, name))) {
+    while ((name = ds_buckets_next(api->buckets, name))) {
         if (!prefix || strncmp(name, prefix, strlen(prefix)) == 0)
-            json_array_append_new(items, bucket_json(mr_buckets_find(api->buckets, name), request));
+            json_array_append_new(items, bucket_json(ds_buckets_find(api->buckets, name), request));
     }
     reply_json(json_pack("{s:s, s:o}", "kind", "storage#buckets", "items", items), fields, 0, reply);
 }
 
-void mr_api_buckets(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
-                    struct mr_reply *reply)
+void ds_api_buckets(const struct ds_api *api, const struct ds_request *request, struct ds_bucket *bucket,
+                    struct ds_reply *reply)
 {
     static const char *const page[] = {"kind", "items", "nextPageToken", NULL};
-    struct mr_fields fields;
+    struct ds_fields fields;
     bool creates = strcmp(request->method, "POST") == 0, lists = !bucket && !creates;
-    if (mr_fields_parse(&fields, mr_request_query(request, "fields")) < 0 ||
-        mr_fields_known(&fields, 0, lists ? page : known) < 0 ||
-        (lists && mr_fields_known(&fields, mr_fields_under(&fields, 0, "items"), known) < 0))
-        mr_reply_from_error(reply, request);
+    if (ds_fields_parse(&fields, ds_request_query(request, "fields")) < 0 ||
+        ds_fields_known(&fields, 0, lists ? page : known) < 0 ||
+        (lists && ds_fields_known(&fields, ds_fields_under(&fields, 0, "items"), known) < 0))
+        ds_reply_from_error(reply, request);
     else if (lists)
         list(api, request, &fields, reply);
     else if (creates)

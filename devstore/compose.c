@@ -11,9 +11,9 @@
 #define SOURCES_MAX 32
 
 struct compose {
-    const struct mr_request *request;
-    struct mr_bucket *bucket;
-    struct mr_object *source[SOURCES_MAX];
+    const struct ds_request *request;
+    struct ds_bucket *bucket;
+    struct ds_object *source[SOURCES_MAX];
     size_t n;
     unsigned components;
 };
@@ -29,7 +29,7 @@ static int get_number(const json_t *object, const char *key, uint64_t *value)
         *value = (uint64_t)json_integer_value(number);
         return 1;
     }
-    if (json_is_string(number) && mr_parse_u64(json_string_value(number), value) == 0)
+    if (json_is_string(number) && ds_parse_u64(json_string_value(number), value) == 0)
         return 1;
     mr_error_set(MR_E_USAGE, "%s is not a number", key);
     return -1;
@@ -48,17 +48,17 @@ static int add_source(struct compose *c, const json_t *entry)
     int has_match = get_number(json_object_get(entry, "objectPreconditions"), "ifGenerationMatch", &match);
     if (has_generation < 0 || has_match < 0)
         return -1;
-    struct mr_object *object = mr_bucket_get(c->bucket, name);
-    if (object && object->path && mr_object_check(object) < 0) {
-        struct mr_object *fresh = mr_bucket_refresh(c->bucket, object);
-        mr_object_unref(object);
+    struct ds_object *object = ds_bucket_get(c->bucket, name);
+    if (object && object->path && ds_object_check(object) < 0) {
+        struct ds_object *fresh = ds_bucket_refresh(c->bucket, object);
+        ds_object_unref(object);
         object = fresh;
     }
     if (!object)
         return -1;
     c->source[c->n++] = object;
     if (has_generation && object->generation != generation) {
-        mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s#%" PRIu64, mr_bucket_name(c->bucket), name, generation);
+        mr_error_set(MR_E_NOT_FOUND, "No such object: %s/%s#%" PRIu64, ds_bucket_name(c->bucket), name, generation);
         return -1;
     }
     if (has_match && object->generation != match) {
@@ -88,59 +88,59 @@ static int add_sources(struct compose *c, const json_t *body)
 }
 
 /* The composite, live; NULL with an error. */
-static struct mr_object *make(struct compose *c, const json_t *body, const struct mr_conditions *conditions)
+static struct ds_object *make(struct compose *c, const json_t *body, const struct ds_conditions *conditions)
 {
-    struct mr_metadata metadata = {0};
-    struct mr_object *object = NULL;
+    struct ds_metadata metadata = {0};
+    struct ds_object *object = NULL;
     int rc = -1;
-    if (mr_metadata_take(&metadata, json_object_get(body, "destination")) < 0 ||
-        mr_metadata_set_name(&metadata, c->request->object) < 0)
+    if (ds_metadata_take(&metadata, json_object_get(body, "destination")) < 0 ||
+        ds_metadata_set_name(&metadata, c->request->object) < 0)
         goto out;
-    object = mr_object_new(metadata.name);
-    if (!object || mr_metadata_apply(&metadata, object) < 0)
+    object = ds_object_new(metadata.name);
+    if (!object || ds_metadata_apply(&metadata, object) < 0)
         goto out;
     object->component_count = c->components;
-    rc = mr_api_join(c->bucket, c->source, c->n, object, conditions);
+    rc = ds_api_join(c->bucket, c->source, c->n, object, conditions);
 out:
-    mr_metadata_close(&metadata);
+    ds_metadata_close(&metadata);
     if (rc < 0) {
-        mr_object_unref(object);
+        ds_object_unref(object);
         object = NULL;
     }
     return object;
 }
 
-void mr_api_compose(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_api_compose(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
     struct compose c = {.request = request};
-    struct mr_object *object = NULL;
+    struct ds_object *object = NULL;
     json_t *body = NULL;
-    c.bucket = mr_api_bucket(api, request, reply);
-    struct mr_conditions conditions;
-    if (!c.bucket || mr_api_conditions(request, &conditions, reply) < 0)
+    c.bucket = ds_api_bucket(api, request, reply);
+    struct ds_conditions conditions;
+    if (!c.bucket || ds_api_conditions(request, &conditions, reply) < 0)
         return;
-    if (mr_bucket_settings(c.bucket)->zonal) {
-        mr_reply_error(reply, request, 400, "invalid",
+    if (ds_bucket_settings(c.bucket)->zonal) {
+        ds_reply_error(reply, request, 400, "invalid",
                        "Compose is not supported for objects in a bucket with the RAPID storage class.");
         return;
     }
     json_error_t error;
     body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
     if (!json_is_object(body)) {
-        mr_reply_error(reply, request, 400, "parseError", "The body is not a JSON object.");
+        ds_reply_error(reply, request, 400, "parseError", "The body is not a JSON object.");
         goto out;
     }
     if (add_sources(&c, body) == 0)
         object = make(&c, body, &conditions);
     if (object && api->counts)
-        mr_counts_add(&api->counts->compose_sources, c.n);
+        ds_counts_add(&api->counts->compose_sources, c.n);
     if (object)
-        mr_api_resource(request, c.bucket, object, reply);
+        ds_api_resource(request, c.bucket, object, reply);
     else
-        mr_reply_from_error(reply, request);
-    mr_object_unref(object);
+        ds_reply_from_error(reply, request);
+    ds_object_unref(object);
 out:
     for (size_t i = 0; i < c.n; i++)
-        mr_object_unref(c.source[i]);
+        ds_object_unref(c.source[i]);
     json_decref(body);
 }

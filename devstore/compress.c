@@ -6,9 +6,9 @@
 
 #define LEAST 1000 /* bytes, as MinIO has it */
 
-void mr_compress(struct mr_reply *reply)
+void ds_compress(struct ds_reply *reply)
 {
-    struct mr_text *body = &reply->body;
+    struct ds_text *body = &reply->body;
     if (reply->object || body->length < LEAST)
         return;
     size_t room = body->length + 1000;
@@ -24,8 +24,8 @@ void mr_compress(struct mr_reply *reply)
         stream->gzip_flag = IGZIP_GZIP;
         if (isal_deflate_stateless(stream) == COMP_OK) {
             body->length = 0;
-            mr_text_append(body, out, stream->total_out);
-            mr_reply_header(reply, "Content-Encoding", "gzip");
+            ds_text_append(body, out, stream->total_out);
+            ds_reply_header(reply, "Content-Encoding", "gzip");
         }
     }
     free(out);

@@ -6,6 +6,6 @@
 
 /* Gives an answer without an object, of 1,000 bytes and more, the Content-Encoding gzip. Without memory it stays as it
  * is. */
-void mr_compress(struct mr_reply *reply);
+void ds_compress(struct ds_reply *reply);
 
 #endif

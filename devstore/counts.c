@@ -16,20 +16,20 @@ static const unsigned char classes[MR_OP_COUNT] = {
 
 static const char *const class_names[] = {"class_a", "class_b", "free"};
 
-void mr_counts_add(atomic_uint_fast64_t *count, uint64_t more)
+void ds_counts_add(atomic_uint_fast64_t *count, uint64_t more)
 {
     atomic_fetch_add_explicit(count, more, memory_order_relaxed);
 }
 
-void mr_counts_request(struct mr_counts *counts, enum mr_op op, unsigned status, bool batched)
+void ds_counts_request(struct ds_counts *counts, enum ds_op op, unsigned status, bool batched)
 {
     if (!counts)
         return;
-    mr_counts_add(batched ? &counts->batched[op] : &counts->requests[op], 1);
+    ds_counts_add(batched ? &counts->batched[op] : &counts->requests[op], 1);
     if (status >= 400)
-        mr_counts_add(&counts->errors, 1);
+        ds_counts_add(&counts->errors, 1);
     else if (op != MR_OP_ADMIN && op != MR_OP_BATCH)
-        mr_counts_add(&counts->billed[classes[op]], 1);
+        ds_counts_add(&counts->billed[classes[op]], 1);
 }
 
 static void zero(atomic_uint_fast64_t *counts, int n)
@@ -38,7 +38,7 @@ static void zero(atomic_uint_fast64_t *counts, int n)
         atomic_store_explicit(&counts[i], 0, memory_order_relaxed);
 }
 
-void mr_counts_reset(struct mr_counts *counts)
+void ds_counts_reset(struct ds_counts *counts)
 {
     zero(counts->requests, MR_OP_COUNT);
     zero(counts->batched, MR_OP_COUNT);
@@ -49,22 +49,22 @@ void mr_counts_reset(struct mr_counts *counts)
     zero(&counts->compose_sources, 1);
 }
 
-static void write_table(struct mr_text *out, const char *name, const char *const *names, atomic_uint_fast64_t *counts,
+static void write_table(struct ds_text *out, const char *name, const char *const *names, atomic_uint_fast64_t *counts,
                         int n)
 {
-    mr_text_printf(out, "\"%s\":{", name);
+    ds_text_printf(out, "\"%s\":{", name);
     for (int i = 0; i < n; i++)
-        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "", names[i],
+        ds_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "", names[i],
                        atomic_load_explicit(&counts[i], memory_order_relaxed));
-    mr_text_puts(out, "},");
+    ds_text_puts(out, "},");
 }
 
-void mr_counts_write(struct mr_counts *counts, struct mr_text *out)
+void ds_counts_write(struct ds_counts *counts, struct ds_text *out)
 {
-    write_table(out, "requests", mr_op_names, counts->requests, MR_OP_COUNT);
-    write_table(out, "batched", mr_op_names, counts->batched, MR_OP_COUNT);
+    write_table(out, "requests", ds_op_names, counts->requests, MR_OP_COUNT);
+    write_table(out, "batched", ds_op_names, counts->batched, MR_OP_COUNT);
     write_table(out, "billed", class_names, counts->billed, 3);
-    mr_text_printf(out,
+    ds_text_printf(out,
                    "\"errors\":%" PRIuFAST64 ",\"bytes_in\":%" PRIuFAST64 ",\"bytes_out\":%" PRIuFAST64
                    ",\"compose_sources\":%" PRIuFAST64 ",\"connections\":%" PRIuFAST64,
                    atomic_load_explicit(&counts->errors, memory_order_relaxed),

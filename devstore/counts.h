@@ -9,7 +9,7 @@
 #include "devstore/request.h"
 
 /* Written by every thread, relaxed: numbers for people, that order nothing. */
-struct mr_counts {
+struct ds_counts {
     atomic_uint_fast64_t requests[MR_OP_COUNT]; /* a batch is one */
     atomic_uint_fast64_t batched[MR_OP_COUNT];  /* the calls inside of batches */
     atomic_uint_fast64_t billed[3];             /* what succeeded, by price: class A, class B, free */
@@ -17,11 +17,11 @@ struct mr_counts {
 };
 
 /* One answered request, or call inside of a batch. */
-void mr_counts_request(struct mr_counts *counts, enum mr_op op, unsigned status, bool batched);
-void mr_counts_add(atomic_uint_fast64_t *count, uint64_t more);
+void ds_counts_request(struct ds_counts *counts, enum ds_op op, unsigned status, bool batched);
+void ds_counts_add(atomic_uint_fast64_t *count, uint64_t more);
 /* All but the open connections to 0. Requests under way may count before or after it. */
-void mr_counts_reset(struct mr_counts *counts);
+void ds_counts_reset(struct ds_counts *counts);
 /* The members of a JSON object, without the braces. */
-void mr_counts_write(struct mr_counts *counts, struct mr_text *out);
+void ds_counts_write(struct ds_counts *counts, struct ds_text *out);
 
 #endif

@@ -30,10 +30,10 @@ struct count {
     uint64_t key, count;
 };
 
-struct mr_faults {
+struct ds_faults {
     uint64_t seed;
     int n;
-    struct mr_fault faults[FAULTS_MAX];
+    struct ds_fault faults[FAULTS_MAX];
     atomic_uint_fast64_t hits[MR_FAULT_KINDS];
     pthread_mutex_t lock;        /* the table, and what follows */
     int64_t next_ns[FAULTS_MAX]; /* of a fault above a rate: when the next request is due */
@@ -55,31 +55,31 @@ static int parse_kind(const char *text)
     return -1;
 }
 
-static int parse_rate(const char *text, struct mr_fault *fault)
+static int parse_rate(const char *text, struct ds_fault *fault)
 {
-    if (strncmp(text, "first=", 6) == 0 && mr_parse_u64(text + 6, &fault->first) == 0 && fault->first > 0)
+    if (strncmp(text, "first=", 6) == 0 && ds_parse_u64(text + 6, &fault->first) == 0 && fault->first > 0)
         return 0;
-    if (strncmp(text, "over=", 5) == 0 && mr_parse_u64(text + 5, &fault->over) == 0 && fault->over > 0 &&
+    if (strncmp(text, "over=", 5) == 0 && ds_parse_u64(text + 5, &fault->over) == 0 && fault->over > 0 &&
         fault->over <= OVER_MOST)
         return 0;
-    if (mr_parse_real(text, &fault->rate) == 0 && fault->rate <= 1)
+    if (ds_parse_real(text, &fault->rate) == 0 && fault->rate <= 1)
         return 0;
     mr_error_set(MR_E_USAGE, "rate \"%.50s\" is neither a number from 0 to 1 nor first=N nor over=N", text);
     return -1;
 }
 
 /* CODE[/RETRY_AFTER_S] */
-static int parse_status(char *text, struct mr_fault *fault)
+static int parse_status(char *text, struct ds_fault *fault)
 {
     char *slash = strchr(text, '/');
     if (slash) {
         *slash = 0;
         fault->has_retry_after = true;
-        if (mr_parse_u64(slash + 1, &fault->retry_after_s) < 0)
+        if (ds_parse_u64(slash + 1, &fault->retry_after_s) < 0)
             goto bad;
     }
     uint64_t status;
-    if (mr_parse_u64(text, &status) < 0 || status < 300 || status > 599)
+    if (ds_parse_u64(text, &status) < 0 || status < 300 || status > 599)
         goto bad;
     fault->status = (unsigned)status;
     return 0;
@@ -88,15 +88,15 @@ bad:
     return -1;
 }
 
-static int parse_code(const char *text, struct mr_fault *fault)
+static int parse_code(const char *text, struct ds_fault *fault)
 {
-    if (!mr_s3_error_status(text))
+    if (!ds_s3_error_status(text))
         return -1;
     snprintf(fault->code, sizeof fault->code, "%s", text);
     return 0;
 }
 
-static int parse_argument(char *text, struct mr_fault *fault)
+static int parse_argument(char *text, struct ds_fault *fault)
 {
     fault->has_arg = true;
     if (fault->kind == MR_FAULT_STATUS)
@@ -105,20 +105,20 @@ static int parse_argument(char *text, struct mr_fault *fault)
     if (fault->kind == MR_FAULT_CODE || fault->kind == MR_FAULT_LATE)
         rc = parse_code(text, fault);
     else if (fault->kind == MR_FAULT_STALL)
-        rc = mr_parse_real(text, &fault->seconds);
+        rc = ds_parse_real(text, &fault->seconds);
     else if (fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE)
-        fault->has_retry_after = (rc = mr_parse_u64(text, &fault->retry_after_s)) == 0;
+        fault->has_retry_after = (rc = ds_parse_u64(text, &fault->retry_after_s)) == 0;
     else if (fault->kind == MR_FAULT_CHANGED || fault->kind == MR_FAULT_EXPIRE)
         rc = -1;
     else
-        rc = mr_parse_u64(text, &fault->bytes);
+        rc = ds_parse_u64(text, &fault->bytes);
     if (rc < 0)
         mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, kind_names[fault->kind]);
     return rc;
 }
 
 /* [OP:]GLOB */
-static int parse_pattern(const char *text, struct mr_fault *fault)
+static int parse_pattern(const char *text, struct ds_fault *fault)
 {
     const char *colon = strchr(text, ':');
     if (strncmp(text, "insert:", 7) == 0) { /* what the JSON API calls it */
@@ -127,8 +127,8 @@ static int parse_pattern(const char *text, struct mr_fault *fault)
         colon = NULL;
     }
     for (int i = 0; colon && i < MR_OP_COUNT; i++) {
-        if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
-            memcmp(mr_op_names[i], text, (size_t)(colon - text)) == 0) {
+        if (strlen(ds_op_names[i]) == (size_t)(colon - text) &&
+            memcmp(ds_op_names[i], text, (size_t)(colon - text)) == 0) {
             fault->op = i;
             text = colon + 1;
             break;
@@ -142,7 +142,7 @@ static int parse_pattern(const char *text, struct mr_fault *fault)
     return 0;
 }
 
-static int default_op(enum mr_fault_kind kind)
+static int default_op(enum ds_fault_kind kind)
 {
     switch (kind) {
     case MR_FAULT_STATUS:
@@ -160,7 +160,7 @@ static int default_op(enum mr_fault_kind kind)
     }
 }
 
-int mr_fault_parse(const char *text, struct mr_fault *fault)
+int ds_fault_parse(const char *text, struct ds_fault *fault)
 {
     char *copy = strdup(text), *rest = copy;
     int rc = -1;
@@ -174,7 +174,7 @@ int mr_fault_parse(const char *text, struct mr_fault *fault)
     int number = parse_kind(kind);
     if (number < 0 || parse_rate(rate, fault) < 0)
         goto out;
-    fault->kind = (enum mr_fault_kind)number;
+    fault->kind = (enum ds_fault_kind)number;
     fault->status = 503;
     strcpy(fault->code, "InternalError");
     fault->op = default_op(fault->kind);
@@ -188,9 +188,9 @@ out:
     return rc;
 }
 
-struct mr_faults *mr_faults_new(uint64_t seed)
+struct ds_faults *ds_faults_new(uint64_t seed)
 {
-    struct mr_faults *faults = calloc(1, sizeof *faults);
+    struct ds_faults *faults = calloc(1, sizeof *faults);
     if (!faults) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for faults");
         return NULL;
@@ -200,7 +200,7 @@ struct mr_faults *mr_faults_new(uint64_t seed)
     return faults;
 }
 
-void mr_faults_destroy(struct mr_faults *faults)
+void ds_faults_destroy(struct ds_faults *faults)
 {
     if (!faults)
         return;
@@ -211,13 +211,13 @@ void mr_faults_destroy(struct mr_faults *faults)
     free(faults);
 }
 
-int mr_faults_add(struct mr_faults *faults, const char *text)
+int ds_faults_add(struct ds_faults *faults, const char *text)
 {
     if (faults->n == FAULTS_MAX) {
         mr_error_set(MR_E_USAGE, "more than %d faults", FAULTS_MAX);
         return -1;
     }
-    if (mr_fault_parse(text, &faults->faults[faults->n]) < 0)
+    if (ds_fault_parse(text, &faults->faults[faults->n]) < 0)
         return -1;
     faults->n++;
     return 0;
@@ -231,7 +231,7 @@ static struct count *slot(struct count *table, size_t capacity, uint64_t key)
     return &table[i];
 }
 
-static int grow(struct mr_faults *faults)
+static int faults_grow(struct ds_faults *faults)
 {
     size_t capacity = faults->capacity ? faults->capacity * 2 : 1024;
     struct count *table = calloc(capacity, sizeof *table);
@@ -249,11 +249,11 @@ static int grow(struct mr_faults *faults)
 
 /* How many requests the key had before this one. Out of memory counts are lost, which makes every request a first
  * one. */
-static uint64_t count_request(struct mr_faults *faults, uint64_t key)
+static uint64_t count_request(struct ds_faults *faults, uint64_t key)
 {
     pthread_mutex_lock(&faults->lock);
     uint64_t before = 0;
-    if (faults->used * 2 < faults->capacity || grow(faults) == 0) {
+    if (faults->used * 2 < faults->capacity || faults_grow(faults) == 0) {
         struct count *found = slot(faults->table, faults->capacity, key);
         faults->used += found->key == 0;
         found->key = key;
@@ -264,7 +264,7 @@ static uint64_t count_request(struct mr_faults *faults, uint64_t key)
 }
 
 /* Does it come above so many a second? Those of a tenth of a second may come at once. */
-static bool is_over(struct mr_faults *faults, int i)
+static bool is_over(struct ds_faults *faults, int i)
 {
     int64_t now_ns = mr_clock_mono_ns(), each_ns = MR_SECOND_NS / (int64_t)faults->faults[i].over;
     pthread_mutex_lock(&faults->lock);
@@ -284,13 +284,13 @@ static uint64_t hash(uint64_t seed, const char *text)
 }
 
 /* The object's name where the target has it: of an upload, the query's. */
-static const char *object_of(const struct mr_request *request)
+static const char *object_of(const struct ds_request *request)
 {
-    const char *name = request->object ? request->object : mr_request_query(request, "name");
+    const char *name = request->object ? request->object : ds_request_query(request, "name");
     return name ? name : "";
 }
 
-static bool matches(const struct mr_fault *fault, const struct mr_request *request)
+static bool matches(const struct ds_fault *fault, const struct ds_request *request)
 {
     if (request->op == MR_OP_ADMIN || (fault->op >= 0 && fault->op != (int)request->op) ||
         (fault->kind == MR_FAULT_CHANGED && request->op != MR_OP_GET) ||
@@ -301,11 +301,11 @@ static bool matches(const struct mr_fault *fault, const struct mr_request *reque
     return fnmatch(fault->glob, object_of(request), 0) == 0;
 }
 
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, bool only_answers)
+const struct ds_fault *ds_faults_draw(struct ds_faults *faults, const struct ds_request *request, bool only_answers)
 {
     for (int i = 0; faults && i < faults->n; i++) {
-        const struct mr_fault *fault = &faults->faults[i];
-        if ((only_answers && !mr_fault_answers(fault)) || !matches(fault, request))
+        const struct ds_fault *fault = &faults->faults[i];
+        if ((only_answers && !ds_fault_answers(fault)) || !matches(fault, request))
             continue;
         if (fault->over && !is_over(faults, i))
             continue;
@@ -321,49 +321,49 @@ const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_
     return NULL;
 }
 
-bool mr_fault_answers(const struct mr_fault *fault)
+bool ds_fault_answers(const struct ds_fault *fault)
 {
     return fault->kind == MR_FAULT_STATUS || fault->kind == MR_FAULT_EGRESS || fault->kind == MR_FAULT_RATE ||
            fault->kind == MR_FAULT_CODE;
 }
 
-bool mr_fault_in_body(const struct mr_fault *fault)
+bool ds_fault_in_body(const struct ds_fault *fault)
 {
     return fault->kind == MR_FAULT_RESET || fault->kind == MR_FAULT_STALL || fault->kind == MR_FAULT_SHORT ||
            fault->kind == MR_FAULT_WRONG;
 }
 
-void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply)
+void ds_fault_reply(const struct ds_fault *fault, const struct ds_request *request, struct ds_reply *reply)
 {
     const char *bucket = request->bucket ? request->bucket : "", *object = object_of(request);
     if (request->s3)
-        mr_s3_fault_reply(fault, request, reply);
+        ds_s3_fault_reply(fault, request, reply);
     else if (fault->kind == MR_FAULT_EGRESS)
-        mr_reply_error(
+        ds_reply_error(
             reply, request, 429, NULL,
             "The project exceeded the rate limit for egress bandwidth from Cloud Storage to Google services. "
             "Please reduce your egress bandwidth, or request more quota.");
     else if (fault->kind == MR_FAULT_RATE)
-        mr_reply_error(reply, request, 429, NULL,
+        ds_reply_error(reply, request, 429, NULL,
                        "The object %s/%s exceeded the rate limit for object mutation operations (create, update, and "
                        "delete). Please reduce your request rate. See https://cloud.google.com/storage/docs/gcs429.",
                        bucket, object);
     else
-        mr_reply_error(reply, request, fault->status, NULL, "Asked for by --fault.");
+        ds_reply_error(reply, request, fault->status, NULL, "Asked for by --fault.");
     if (fault->has_retry_after)
-        mr_reply_header(reply, "Retry-After", "%" PRIu64, fault->retry_after_s);
+        ds_reply_header(reply, "Retry-After", "%" PRIu64, fault->retry_after_s);
 }
 
-void mr_faults_forget_hits(struct mr_faults *faults)
+void ds_faults_forget_hits(struct ds_faults *faults)
 {
     for (int i = 0; faults && i < MR_FAULT_KINDS; i++)
         atomic_store_explicit(&faults->hits[i], 0, memory_order_relaxed);
 }
 
-void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out)
+void ds_faults_statistics(struct ds_faults *faults, struct ds_text *out)
 {
     for (int i = 0; i < MR_FAULT_KINDS; i++)
-        mr_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", kind_names[i],
+        ds_text_printf(out, "%s\"%s\":%" PRIuFAST64, i ? "," : "{", kind_names[i],
                        faults ? atomic_load_explicit(&faults->hits[i], memory_order_relaxed) : 0);
-    mr_text_puts(out, "}");
+    ds_text_puts(out, "}");
 }

@@ -13,7 +13,7 @@
 #include "devstore/request.h"
 #include "devstore/text.h"
 
-enum mr_fault_kind {
+enum ds_fault_kind {
     MR_FAULT_STATUS,    /* answers with another status; ARG: CODE[/RETRY_AFTER_S], 503 */
     MR_FAULT_RESET,     /* sends ARG bytes of the body (default: half), then resets the connection */
     MR_FAULT_STALL,     /* sends half of the body, then nothing for ARG seconds (default: until the client leaves) */
@@ -29,8 +29,8 @@ enum mr_fault_kind {
     MR_FAULT_KINDS
 };
 
-struct mr_fault {
-    enum mr_fault_kind kind;
+struct ds_fault {
+    enum ds_fault_kind kind;
     uint64_t first; /* the first so many requests of each object */
     uint64_t over;  /* those of all objects that come above so many a second; both 0: by rate */
     double rate;    /* 0 to 1 */
@@ -41,33 +41,33 @@ struct mr_fault {
     bool has_retry_after;
     uint64_t retry_after_s;
     char code[48]; /* of CODE, LATE */
-    int op;        /* an enum mr_op, or -1: any */
+    int op;        /* an enum ds_op, or -1: any */
     char *glob;    /* of object names; as fnmatch(3), '*' matches '/' too */
 };
 
-struct mr_faults;
+struct ds_faults;
 
 /* 0, or -1 (USAGE) with the reason. fault->glob is the caller's to free. */
-int mr_fault_parse(const char *text, struct mr_fault *fault);
+int ds_fault_parse(const char *text, struct ds_fault *fault);
 
-struct mr_faults *mr_faults_new(uint64_t seed); /* NULL: no memory */
-void mr_faults_destroy(struct mr_faults *faults);
+struct ds_faults *ds_faults_new(uint64_t seed); /* NULL: no memory */
+void ds_faults_destroy(struct ds_faults *faults);
 /* In the order in which they are asked. 0 or -1 (USAGE, NO_MEMORY). Not once requests are answered. */
-int mr_faults_add(struct mr_faults *faults, const char *text);
+int ds_faults_add(struct ds_faults *faults, const char *text);
 /*
  * The fault that hits this request, or NULL; the first that does is the only one, and later ones do not count the
  * request as one of theirs. only_answers: consult no others than those. Any thread.
  */
-const struct mr_fault *mr_faults_draw(struct mr_faults *faults, const struct mr_request *request, bool only_answers);
+const struct ds_fault *ds_faults_draw(struct ds_faults *faults, const struct ds_request *request, bool only_answers);
 /* 1 for the kinds that are an answer by themselves: STATUS, EGRESS, RATE, CODE. */
-bool mr_fault_answers(const struct mr_fault *fault);
+bool ds_fault_answers(const struct ds_fault *fault);
 /* 1 for the kinds that happen while the body is sent: RESET, STALL, SHORT, WRONG. */
-bool mr_fault_in_body(const struct mr_fault *fault);
+bool ds_fault_in_body(const struct ds_fault *fault);
 /* Fills the reply of a fault that answers. */
-void mr_fault_reply(const struct mr_fault *fault, const struct mr_request *request, struct mr_reply *reply);
+void ds_fault_reply(const struct ds_fault *fault, const struct ds_request *request, struct ds_reply *reply);
 /* Sets the statistics back; what is drawn stays the same. */
-void mr_faults_forget_hits(struct mr_faults *faults);
+void ds_faults_forget_hits(struct ds_faults *faults);
 /* How often each kind has hit, as a JSON object. */
-void mr_faults_statistics(struct mr_faults *faults, struct mr_text *out);
+void ds_faults_statistics(struct ds_faults *faults, struct ds_text *out);
 
 #endif

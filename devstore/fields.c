@@ -6,19 +6,19 @@
 #include "base/error.h"
 
 struct cursor {
-    struct mr_fields *fields;
+    struct ds_fields *fields;
     const char *text, *at;
     int depth;
 };
 
-static int fail(const struct cursor *c, const char *why)
+static int fields_fail(const struct cursor *c, const char *why)
 {
     mr_error_set(MR_E_USAGE, "Invalid field selection: %s at byte %zu of \"%.200s\"", why, (size_t)(c->at - c->text),
                  c->text);
     return -1;
 }
 
-static int child(const struct mr_fields *fields, int node, const char *name, size_t length)
+static int child(const struct ds_fields *fields, int node, const char *name, size_t length)
 {
     for (int i = 1; i < fields->count; i++) {
         if (fields->nodes[i].parent == node && fields->nodes[i].length == length &&
@@ -35,11 +35,11 @@ static int parse_item(struct cursor *c, int parent)
 {
     size_t length = strcspn(c->at, ",/()");
     if (length == 0)
-        return fail(c, "a name is missing");
+        return fields_fail(c, "a name is missing");
     int node = child(c->fields, parent, c->at, length);
     if (node < 0) {
         if (c->fields->count == MR_FIELDS_MAX)
-            return fail(c, "too many names");
+            return fields_fail(c, "too many names");
         node = c->fields->count++;
         c->fields->nodes[node].name = c->at;
         c->fields->nodes[node].length = length;
@@ -49,7 +49,7 @@ static int parse_item(struct cursor *c, int parent)
     c->at += length;
     if (*c->at == '/') {
         if (++c->depth > 16)
-            return fail(c, "too deep");
+            return fields_fail(c, "too deep");
         c->at++;
         int rc = parse_item(c, node);
         c->depth--;
@@ -67,7 +67,7 @@ static int parse_list(struct cursor *c, int parent, bool closed)
 {
     int rc = -1;
     if (++c->depth > 16)
-        return fail(c, "too deep");
+        return fields_fail(c, "too deep");
     for (;;) {
         if (parse_item(c, parent) < 0)
             goto out;
@@ -76,7 +76,7 @@ static int parse_list(struct cursor *c, int parent, bool closed)
         c->at++;
     }
     if (*c->at != (closed ? ')' : 0)) {
-        fail(c, closed ? "')' is missing" : "unexpected character");
+        fields_fail(c, closed ? "')' is missing" : "unexpected character");
         goto out;
     }
     c->at += closed;
@@ -86,7 +86,7 @@ out:
     return rc;
 }
 
-int mr_fields_parse(struct mr_fields *fields, const char *text)
+int ds_fields_parse(struct ds_fields *fields, const char *text)
 {
     struct cursor c = {.fields = fields, .text = text, .at = text};
     fields->count = 1;
@@ -97,7 +97,7 @@ int mr_fields_parse(struct mr_fields *fields, const char *text)
     return text ? parse_list(&c, 0, false) : 0;
 }
 
-int mr_fields_under(const struct mr_fields *fields, int node, const char *name)
+int ds_fields_under(const struct ds_fields *fields, int node, const char *name)
 {
     if (node < 0 || fields->nodes[node].whole)
         return node;
@@ -105,7 +105,7 @@ int mr_fields_under(const struct mr_fields *fields, int node, const char *name)
     return found >= 0 ? found : child(fields, node, "*", 1);
 }
 
-int mr_fields_known(const struct mr_fields *fields, int node, const char *const *names)
+int ds_fields_known(const struct ds_fields *fields, int node, const char *const *names)
 {
     for (int i = 1; i < fields->count; i++) {
         const char *name = fields->nodes[i].name;
@@ -123,7 +123,7 @@ int mr_fields_known(const struct mr_fields *fields, int node, const char *const 
     return 0;
 }
 
-json_t *mr_fields_filter(const struct mr_fields *fields, int node, json_t *json)
+json_t *ds_fields_filter(const struct ds_fields *fields, int node, json_t *json)
 {
     if (!json || fields->nodes[node].whole || (!json_is_object(json) && !json_is_array(json)))
         return json_incref(json);
@@ -131,15 +131,15 @@ json_t *mr_fields_filter(const struct mr_fields *fields, int node, json_t *json)
     size_t i;
     json_t *value;
     if (json_is_array(json)) {
-        json_array_foreach(json, i, value) json_array_append_new(out, mr_fields_filter(fields, node, value));
+        json_array_foreach(json, i, value) json_array_append_new(out, ds_fields_filter(fields, node, value));
         return out;
     }
     const char *key;
     json_object_foreach(json, key, value)
     {
-        int below = mr_fields_under(fields, node, key);
+        int below = ds_fields_under(fields, node, key);
         if (below >= 0)
-            json_object_set_new(out, key, mr_fields_filter(fields, below, value));
+            json_object_set_new(out, key, ds_fields_filter(fields, below, value));
     }
     return out;
 }

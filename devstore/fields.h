@@ -13,7 +13,7 @@ struct json_t;
 #define MR_FIELDS_MAX 64 /* names in one selection */
 
 /* A tree of the names asked for; node 0 is the whole answer. Points into the text that it was parsed from. */
-struct mr_fields {
+struct ds_fields {
     int count;
     struct {
         const char *name;
@@ -24,13 +24,13 @@ struct mr_fields {
 };
 
 /* text NULL: everything. text must outlive fields. 0, or -1 (USAGE) with the reason. */
-int mr_fields_parse(struct mr_fields *fields, const char *text);
+int ds_fields_parse(struct ds_fields *fields, const char *text);
 /* The node for `name` under `node`, or -1 when it is not asked for. node -1 gives -1. */
-int mr_fields_under(const struct mr_fields *fields, int node, const char *name);
+int ds_fields_under(const struct ds_fields *fields, int node, const char *name);
 /* 0 when each name asked for under node is in the NULL-terminated list; else -1 (USAGE) naming the first that is not.
  */
-int mr_fields_known(const struct mr_fields *fields, int node, const char *const *names);
+int ds_fields_known(const struct ds_fields *fields, int node, const char *const *names);
 /* A new reference to what the selection under node leaves of json; arrays go by their elements. NULL: no memory. */
-struct json_t *mr_fields_filter(const struct mr_fields *fields, int node, struct json_t *json);
+struct json_t *ds_fields_filter(const struct ds_fields *fields, int node, struct json_t *json);
 
 #endif

@@ -21,7 +21,7 @@
 #define CHUNK     200  /* bytes of a component in the side folder */
 #define PLAIN_MAX 2048 /* a plain path is no longer, so that the bucket's folder in front of it still fits PATH_MAX */
 
-char *mr_folder_plain_path(const char *name)
+char *ds_folder_plain_path(const char *name)
 {
     size_t length = strlen(name);
     if (length == 0 || length > PLAIN_MAX)
@@ -39,55 +39,55 @@ char *mr_folder_plain_path(const char *name)
     }
 }
 
-char *mr_folder_side_path(const char *name)
+char *ds_folder_side_path(const char *name)
 {
-    struct mr_text coded = {0};
-    mr_text_percent(&coded, name);
-    struct mr_text path = {0};
-    mr_text_puts(&path, SIDE "/");
+    struct ds_text coded = {0};
+    ds_text_percent(&coded, name);
+    struct ds_text path = {0};
+    ds_text_puts(&path, SIDE "/");
     for (size_t at = 0; at < coded.length;) {
         size_t n = coded.length - at < CHUNK ? coded.length - at : CHUNK;
-        mr_text_append(&path, coded.data + at, n);
+        ds_text_append(&path, coded.data + at, n);
         at += n;
-        mr_text_puts(&path, at < coded.length ? "+/" : "=");
+        ds_text_puts(&path, at < coded.length ? "+/" : "=");
     }
     if (coded.failed || path.failed) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an object's path");
-        mr_text_close(&path);
+        ds_text_close(&path);
     }
-    mr_text_close(&coded);
+    ds_text_close(&coded);
     return path.data;
 }
 
-char *mr_folder_side_name(const char *path)
+char *ds_folder_side_name(const char *path)
 {
-    struct mr_text coded = {0};
+    struct ds_text coded = {0};
     char *name = NULL;
     for (const char *part = path;;) {
         const char *end = strchrnul(part, '/');
         if (end - part < 2 || end[-1] != (*end ? '+' : '='))
             goto out;
-        mr_text_append(&coded, part, (size_t)(end - part) - 1);
+        ds_text_append(&coded, part, (size_t)(end - part) - 1);
         if (!*end)
             break;
         part = end + 1;
     }
     if (!coded.failed && coded.data)
-        name = mr_percent_decode(coded.data, coded.length, false);
+        name = ds_percent_decode(coded.data, coded.length, false);
 out:
-    mr_text_close(&coded);
+    ds_text_close(&coded);
     return name;
 }
 
-static struct mr_object *from_stat(const char *name, const char *path, const struct stat *st)
+static struct ds_object *from_stat(const char *name, const char *path, const struct stat *st)
 {
-    struct mr_object *object = mr_object_new(name);
+    struct ds_object *object = ds_object_new(name);
     if (!object)
         return NULL;
     object->path = strdup(path);
     if (!object->path) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for \"%s\"", path);
-        mr_object_unref(object);
+        ds_object_unref(object);
         return NULL;
     }
     object->size = (uint64_t)st->st_size;
@@ -98,7 +98,7 @@ static struct mr_object *from_stat(const char *name, const char *path, const str
     return object;
 }
 
-struct mr_object *mr_folder_object(const char *name, const char *path)
+struct ds_object *ds_folder_object(const char *name, const char *path)
 {
     struct stat st;
     if (stat(path, &st) < 0) {
@@ -113,19 +113,19 @@ struct mr_object *mr_folder_object(const char *name, const char *path)
 }
 
 /* The object name of a path below the bucket's folder, malloc'ed; NULL for what is not an object. */
-static char *name_of(const char *path)
+static char *folder_name_of(const char *path)
 {
     size_t length = strlen(path);
     if (strncmp(path, SIDE "/", strlen(SIDE "/")) == 0)
-        return mr_folder_side_name(path + strlen(SIDE "/"));
-    if (length > MR_NAME_MAX || !mr_utf8_valid(path, length)) {
+        return ds_folder_side_name(path + strlen(SIDE "/"));
+    if (length > MR_NAME_MAX || !ds_utf8_valid(path, length)) {
         mr_log_warning("skipped a file whose path is no object name (not UTF-8, or over 1024 bytes): %s", path);
         return NULL;
     }
     return strdup(path);
 }
 
-int mr_folder_scan(const char *folder, int (*found)(void *cls, struct mr_object *object), void *cls)
+int ds_folder_scan(const char *folder, int (*found)(void *cls, struct ds_object *object), void *cls)
 {
     int rc = -1;
     size_t skip = strlen(folder) + 1;
@@ -148,10 +148,10 @@ int mr_folder_scan(const char *folder, int (*found)(void *cls, struct mr_object 
         /* A link to a file is an object; one to a folder is not followed, so that a loop does no harm. */
         if (stat(entry->fts_path, &st) < 0 || !S_ISREG(st.st_mode))
             continue;
-        char *name = name_of(entry->fts_path + skip);
+        char *name = folder_name_of(entry->fts_path + skip);
         if (!name)
             continue;
-        struct mr_object *object = from_stat(name, entry->fts_path, &st);
+        struct ds_object *object = from_stat(name, entry->fts_path, &st);
         free(name);
         if (!object || found(cls, object) < 0)
             goto out;
@@ -185,7 +185,7 @@ static int make_parents(char *path, size_t skip)
     return 0;
 }
 
-int mr_folder_temporary(const char *folder, char **path)
+int ds_folder_temporary(const char *folder, char **path)
 {
     static atomic_ulong serial;
     char name[64];
@@ -221,7 +221,7 @@ static int stamp(const char *path, int64_t ns)
     return -1;
 }
 
-int mr_folder_stamp(struct mr_object *object)
+int ds_folder_stamp(struct ds_object *object)
 {
     int64_t ns = (int64_t)object->generation * 1000;
     if (stamp(object->path, ns) < 0)
@@ -230,14 +230,14 @@ int mr_folder_stamp(struct mr_object *object)
     return 0;
 }
 
-int mr_folder_commit(const char *folder, const char *temporary, struct mr_object *object, const char *old_path)
+int ds_folder_commit(const char *folder, const char *temporary, struct ds_object *object, const char *old_path)
 {
     int64_t ns = (int64_t)object->generation * 1000;
     char *below = NULL, *path = NULL;
     int rc = -1;
     if (stamp(temporary, ns) < 0)
         return -1;
-    below = old_path ? NULL : mr_folder_plain_path(object->name);
+    below = old_path ? NULL : ds_folder_plain_path(object->name);
     path = old_path ? strdup(old_path) : below ? join(folder, below) : NULL;
     if (path && move(folder, temporary, path) == 0)
         goto done;
@@ -249,7 +249,7 @@ int mr_folder_commit(const char *folder, const char *temporary, struct mr_object
     free(below);
     free(path);
     path = NULL;
-    below = mr_folder_side_path(object->name);
+    below = ds_folder_side_path(object->name);
     if (!below || !(path = join(folder, below)))
         goto out;
     if (move(folder, temporary, path) < 0) {
@@ -267,7 +267,7 @@ out:
     return rc;
 }
 
-void mr_folder_remove(const char *folder, const char *path)
+void ds_folder_remove(const char *folder, const char *path)
 {
     size_t keep = strlen(folder);
     char *copy = strdup(path);

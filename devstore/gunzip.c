@@ -8,7 +8,7 @@
 #define BLOCK ((size_t)256 << 10)
 
 /* Puts what comes out of the bytes that the state has into the text. 0 or -1. */
-static int inflate(struct inflate_state *state, uint8_t *block, uint64_t most, struct mr_text *out)
+static int inflate(struct inflate_state *state, uint8_t *block, uint64_t most, struct ds_text *out)
 {
     do {
         state->next_out = block;
@@ -17,7 +17,7 @@ static int inflate(struct inflate_state *state, uint8_t *block, uint64_t most, s
             mr_error_set(MR_E_IO, "The object's bytes are not gzip, as its Content-Encoding says.");
             return -1;
         }
-        mr_text_append(out, block, BLOCK - state->avail_out);
+        ds_text_append(out, block, BLOCK - state->avail_out);
         if (out->length > most) {
             mr_error_set(MR_E_IO, "The object has over %llu bytes when decompressed.", (unsigned long long)most);
             return -1;
@@ -30,7 +30,7 @@ static int inflate(struct inflate_state *state, uint8_t *block, uint64_t most, s
     return out->failed ? -1 : 0;
 }
 
-int mr_gunzip(const struct mr_object *object, int fd, uint64_t most, struct mr_text *out)
+int ds_gunzip(const struct ds_object *object, int fd, uint64_t most, struct ds_text *out)
 {
     struct inflate_state *state = malloc(sizeof *state);
     uint8_t *in = malloc(2 * BLOCK);
@@ -43,7 +43,7 @@ int mr_gunzip(const struct mr_object *object, int fd, uint64_t most, struct mr_t
     state->crc_flag = ISAL_GZIP;
     for (uint64_t at = 0; at < object->size;) {
         size_t n = object->size - at < BLOCK ? (size_t)(object->size - at) : BLOCK;
-        if (mr_object_read(object, fd, at, in, n) < 0)
+        if (ds_object_read(object, fd, at, in, n) < 0)
             goto out;
         state->next_in = in;
         state->avail_in = (uint32_t)n;

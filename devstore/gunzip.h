@@ -7,8 +7,8 @@
 #include "devstore/object.h"
 #include "devstore/text.h"
 
-/* Appends the object's decompressed bytes, at most `most`. fd: as for mr_object_read. 0, or -1 (IO: not gzip, too
+/* Appends the object's decompressed bytes, at most `most`. fd: as for ds_object_read. 0, or -1 (IO: not gzip, too
  * many). */
-int mr_gunzip(const struct mr_object *object, int fd, uint64_t most, struct mr_text *out);
+int ds_gunzip(const struct ds_object *object, int fd, uint64_t most, struct ds_text *out);
 
 #endif

@@ -59,7 +59,7 @@ static int write_file(const char *path, const char *text)
 }
 
 /* Says where it listens: on standard output, and the port in a file, which appears whole. */
-static int announce(int fd, const struct mr_options *options)
+static int announce(int fd, const struct ds_options *options)
 {
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
@@ -82,17 +82,17 @@ static int announce(int fd, const struct mr_options *options)
     return 0;
 }
 
-static struct mr_buckets *open_buckets(const struct mr_options *options)
+static struct ds_buckets *open_buckets(const struct ds_options *options)
 {
-    struct mr_buckets *buckets = mr_buckets_new(options->root, options->memory, &options->bucket);
+    struct ds_buckets *buckets = ds_buckets_new(options->root, options->memory, &options->bucket);
     for (int i = 0; buckets && i < options->n_synthetic; i++) {
-        struct mr_synthetic_spec spec;
-        struct mr_synthetic *synthetic = NULL;
-        if (mr_synthetic_spec_parse(options->synthetic[i], options->seed, &spec) == 0)
-            synthetic = mr_synthetic_new(spec.shape, spec.count, spec.size_min, spec.size_max, spec.seed);
-        if (!synthetic || mr_buckets_add_synthetic(buckets, spec.bucket, synthetic) < 0) {
+        struct ds_synthetic_spec spec;
+        struct ds_synthetic *synthetic = NULL;
+        if (ds_synthetic_spec_parse(options->synthetic[i], options->seed, &spec) == 0)
+            synthetic = ds_synthetic_new(spec.shape, spec.count, spec.size_min, spec.size_max, spec.seed);
+        if (!synthetic || ds_buckets_add_synthetic(buckets, spec.bucket, synthetic) < 0) {
             mr_error_append("--synthetic %s", options->synthetic[i]);
-            mr_buckets_destroy(buckets);
+            ds_buckets_destroy(buckets);
             buckets = NULL;
         }
     }
@@ -100,10 +100,10 @@ static struct mr_buckets *open_buckets(const struct mr_options *options)
 }
 
 /* Serves until SIGTERM or SIGINT, which are blocked in every thread and taken here. 0 or -1. */
-static int serve(const struct mr_options *options, struct mr_buckets *buckets, const sigset_t *signals)
+static int serve(const struct ds_options *options, struct ds_buckets *buckets, const sigset_t *signals)
 {
-    static struct mr_counts counts;
-    struct mr_api api = {.buckets = buckets,
+    static struct ds_counts counts;
+    struct ds_api api = {.buckets = buckets,
                          .counts = &counts,
                          .page_max = options->page_max,
                          .md5 = options->md5,
@@ -111,7 +111,7 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
                          .s3 = &options->s3,
                          .denied = (const char **)options->denied,
                          .n_denied = options->n_denied};
-    struct mr_serve_options how = {
+    struct ds_serve_options how = {
         .listen_fd = -1,
         .threads = options->threads,
         .log_fd = -1,
@@ -122,17 +122,17 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
         .upload_rate = options->upload_mibps * MIB,
         .upload_total = options->upload_total_mibps * MIB,
     };
-    struct mr_serve *server = NULL;
-    struct mr_tls tls = {0};
+    struct ds_serve *server = NULL;
+    struct ds_tls tls = {0};
     int rc = -1;
     for (int i = 0; i < MR_OP_COUNT; i++)
         how.latency_ns[i] = (int64_t)(options->latency_ms[i] * (double)MR_MILLISECOND_NS);
-    api.faults = mr_faults_new(options->seed);
-    api.sessions = mr_sessions_new();
+    api.faults = ds_faults_new(options->seed);
+    api.sessions = ds_sessions_new();
     if (!api.faults || !api.sessions)
         goto out;
     for (int i = 0; i < options->n_faults; i++) {
-        if (mr_faults_add(api.faults, options->faults[i]) < 0)
+        if (ds_faults_add(api.faults, options->faults[i]) < 0)
             goto out;
     }
     if (options->log_file) {
@@ -142,24 +142,24 @@ static int serve(const struct mr_options *options, struct mr_buckets *buckets, c
             goto out;
         }
     }
-    if (options->tls_file && (mr_tls_make(options->host, &tls) < 0 || write_file(options->tls_file, tls.authority) < 0))
+    if (options->tls_file && (ds_tls_make(options->host, &tls) < 0 || write_file(options->tls_file, tls.authority) < 0))
         goto out;
     how.key = tls.key;
     how.certificate = tls.certificate;
     how.listen_fd = open_listener(options->host, options->port);
     if (how.listen_fd < 0)
         goto out;
-    server = mr_serve_new(&how);
+    server = ds_serve_new(&how);
     if (!server || announce(how.listen_fd, options) < 0)
         goto out;
     int number;
     sigwait(signals, &number);
     rc = 0;
 out:
-    mr_serve_destroy(server);
-    mr_tls_close(&tls);
-    mr_sessions_destroy(api.sessions);
-    mr_faults_destroy(api.faults);
+    ds_serve_destroy(server);
+    ds_tls_close(&tls);
+    ds_sessions_destroy(api.sessions);
+    ds_faults_destroy(api.faults);
     if (how.log_fd >= 0)
         close(how.log_fd);
     return rc;
@@ -167,12 +167,12 @@ out:
 
 int main(int argc, char **argv)
 {
-    struct mr_buckets *buckets = NULL;
+    struct ds_buckets *buckets = NULL;
     pid_t parent = getppid();
     mr_process_begin();
     mr_log_init("devstore", MR_LOG_INFO);
-    struct mr_options options;
-    int rc = mr_options_parse(&options, argc, argv);
+    struct ds_options options;
+    int rc = ds_options_parse(&options, argc, argv);
     if (rc != 0)
         goto out;
     rc = -1;
@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 out:
     if (rc < 0)
         mr_log_error("%s", mr_error_text());
-    mr_buckets_destroy(buckets);
-    mr_options_close(&options);
+    ds_buckets_destroy(buckets);
+    ds_options_close(&options);
     return rc < 0 ? mr_code_exit_status(mr_error_code()) : 0;
 }

@@ -21,7 +21,7 @@ static int replace(char **place, const char *value)
     return 0;
 }
 
-int mr_metadata_set_name(struct mr_metadata *metadata, const char *name)
+int ds_metadata_set_name(struct ds_metadata *metadata, const char *name)
 {
     if (!*name || strlen(name) > MR_NAME_MAX || strpbrk(name, "\r\n") || strcmp(name, ".") == 0 ||
         strcmp(name, "..") == 0) {
@@ -32,28 +32,28 @@ int mr_metadata_set_name(struct mr_metadata *metadata, const char *name)
     return replace(&metadata->name, name);
 }
 
-int mr_metadata_set_key(struct mr_metadata *metadata, const char *key)
+int ds_metadata_set_key(struct ds_metadata *metadata, const char *key)
 {
     return replace(&metadata->name, key);
 }
 
-int mr_metadata_set(struct mr_metadata *metadata, enum mr_attribute attribute, const char *value)
+int ds_metadata_set(struct ds_metadata *metadata, enum ds_attribute attribute, const char *value)
 {
     /* It comes back as a response header: no control characters. */
     for (const char *at = value; attribute != MR_ATTR_METADATA && *at; at++) {
         if ((unsigned char)*at < 0x20 || *at == 0x7f) {
-            mr_error_set(MR_E_USAGE, "%s holds a control character", mr_attribute_names[attribute]);
+            mr_error_set(MR_E_USAGE, "%s holds a control character", ds_attribute_names[attribute]);
             return -1;
         }
     }
-    if (!mr_utf8_valid(value, strlen(value))) { /* and in XML and JSON */
-        mr_error_set(MR_E_USAGE, "%s is not valid UTF-8", mr_attribute_names[attribute]);
+    if (!ds_utf8_valid(value, strlen(value))) { /* and in XML and JSON */
+        mr_error_set(MR_E_USAGE, "%s is not valid UTF-8", ds_attribute_names[attribute]);
         return -1;
     }
     return replace(&metadata->attributes[attribute], value);
 }
 
-static int take_custom(struct mr_metadata *metadata, json_t *custom)
+static int take_custom(struct ds_metadata *metadata, json_t *custom)
 {
     if (!json_is_object(custom)) {
         mr_error_set(MR_E_USAGE, "metadata is not an object");
@@ -69,17 +69,17 @@ static int take_custom(struct mr_metadata *metadata, json_t *custom)
         }
     }
     char *text = json_dumps(custom, JSON_COMPACT);
-    int rc = text ? mr_metadata_set(metadata, MR_ATTR_METADATA, text) : -1;
+    int rc = text ? ds_metadata_set(metadata, MR_ATTR_METADATA, text) : -1;
     if (!text)
         mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
     free(text);
     return rc;
 }
 
-static int take_attributes(struct mr_metadata *metadata, const json_t *json)
+static int take_attributes(struct ds_metadata *metadata, const json_t *json)
 {
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
-        json_t *value = json_object_get(json, mr_attribute_names[i]);
+        json_t *value = json_object_get(json, ds_attribute_names[i]);
         if (!value || json_is_null(value))
             continue;
         if (i == MR_ATTR_METADATA) {
@@ -88,16 +88,16 @@ static int take_attributes(struct mr_metadata *metadata, const json_t *json)
             continue;
         }
         if (!json_is_string(value)) {
-            mr_error_set(MR_E_USAGE, "%s is not a string", mr_attribute_names[i]);
+            mr_error_set(MR_E_USAGE, "%s is not a string", ds_attribute_names[i]);
             return -1;
         }
-        if (mr_metadata_set(metadata, (enum mr_attribute)i, json_string_value(value)) < 0)
+        if (ds_metadata_set(metadata, (enum ds_attribute)i, json_string_value(value)) < 0)
             return -1;
     }
     return 0;
 }
 
-static int take_crc(struct mr_metadata *metadata, const char *text, size_t length)
+static int take_crc(struct ds_metadata *metadata, const char *text, size_t length)
 {
     if (!text || mr_crc32c_from_base64(text, length, &metadata->crc) < 0) {
         mr_error_set(MR_E_USAGE, "crc32c is not the base64 of 4 bytes");
@@ -107,7 +107,7 @@ static int take_crc(struct mr_metadata *metadata, const char *text, size_t lengt
     return 0;
 }
 
-static int take_md5(struct mr_metadata *metadata, const char *text, size_t length)
+static int take_md5(struct ds_metadata *metadata, const char *text, size_t length)
 {
     unsigned char coded[24];
     if (!text || length != sizeof coded || text[22] != '=' || text[23] != '=')
@@ -124,7 +124,7 @@ bad:
     return -1;
 }
 
-int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
+int ds_metadata_take(struct ds_metadata *metadata, const json_t *json)
 {
     if (!json)
         return 0;
@@ -138,7 +138,7 @@ int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
         mr_error_set(MR_E_USAGE, "name is not a string");
         return -1;
     }
-    if (name && mr_metadata_set_name(metadata, json_string_value(name)) < 0)
+    if (name && ds_metadata_set_name(metadata, json_string_value(name)) < 0)
         return -1;
     if (crc && take_crc(metadata, json_string_value(crc), json_string_length(crc)) < 0)
         return -1;
@@ -147,7 +147,7 @@ int mr_metadata_take(struct mr_metadata *metadata, const json_t *json)
     return take_attributes(metadata, json);
 }
 
-int mr_metadata_parse(struct mr_metadata *metadata, const char *json, size_t length)
+int ds_metadata_parse(struct ds_metadata *metadata, const char *json, size_t length)
 {
     json_error_t error;
     json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &error);
@@ -155,12 +155,12 @@ int mr_metadata_parse(struct mr_metadata *metadata, const char *json, size_t len
         mr_error_set(MR_E_USAGE, "The metadata is not JSON: %s", error.text);
         return -1;
     }
-    int rc = mr_metadata_take(metadata, root);
+    int rc = ds_metadata_take(metadata, root);
     json_decref(root);
     return rc;
 }
 
-int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header)
+int ds_metadata_hash_header(struct ds_metadata *metadata, const char *header)
 {
     const char *crc = header ? strstr(header, "crc32c=") : NULL, *md5 = header ? strstr(header, "md5=") : NULL;
     if (crc) {
@@ -174,12 +174,12 @@ int mr_metadata_hash_header(struct mr_metadata *metadata, const char *header)
     return take_md5(metadata, md5, strcspn(md5, ", \t"));
 }
 
-int mr_metadata_md5_header(struct mr_metadata *metadata, const char *header)
+int ds_metadata_md5_header(struct ds_metadata *metadata, const char *header)
 {
     return header ? take_md5(metadata, header, strlen(header)) : 0;
 }
 
-int mr_metadata_check_sums(const struct mr_metadata *metadata, uint32_t crc, const uint8_t *md5)
+int ds_metadata_check_sums(const struct ds_metadata *metadata, uint32_t crc, const uint8_t *md5)
 {
     char base64[25];
     if (metadata->has_crc && metadata->crc != crc) {
@@ -195,17 +195,17 @@ int mr_metadata_check_sums(const struct mr_metadata *metadata, uint32_t crc, con
     return 0;
 }
 
-int mr_metadata_apply(const struct mr_metadata *metadata, struct mr_object *object)
+int ds_metadata_apply(const struct ds_metadata *metadata, struct ds_object *object)
 {
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
         if (metadata->attributes[i] &&
-            mr_object_set_attribute(object, (enum mr_attribute)i, metadata->attributes[i]) < 0)
+            ds_object_set_attribute(object, (enum ds_attribute)i, metadata->attributes[i]) < 0)
             return -1;
     }
     return 0;
 }
 
-void mr_metadata_close(struct mr_metadata *metadata)
+void ds_metadata_close(struct ds_metadata *metadata)
 {
     free(metadata->name);
     for (int i = 0; i < MR_ATTR_COUNT; i++)

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-int mr_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1])
+int ds_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1])
 {
     const char *at = content_type;
     while (at && (at = strchr(at, ';'))) {
@@ -60,7 +60,7 @@ static int find_delimiter(const char *bytes, size_t length, size_t from, const c
     return -1;
 }
 
-int mr_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest)
+int ds_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest)
 {
     for (size_t at = 0; at < length;) {
         const char *newline = memchr(bytes + at, '\n', length - at);
@@ -77,7 +77,7 @@ int mr_mime_head(const char *bytes, size_t length, size_t *head, size_t *rest)
     return -1;
 }
 
-int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t *at, struct mr_mime_part *part)
+int ds_mime_next(const char *bytes, size_t length, const char *boundary, size_t *at, struct ds_mime_part *part)
 {
     memset(part, 0, sizeof *part);
     struct delimiter open;
@@ -88,7 +88,7 @@ int mr_mime_next(const char *bytes, size_t length, const char *boundary, size_t 
     if (open.closing)
         return 0;
     size_t head, rest;
-    if (mr_mime_head(bytes + open.end, length - open.end, &head, &rest) < 0) {
+    if (ds_mime_head(bytes + open.end, length - open.end, &head, &rest) < 0) {
         mr_error_set(MR_E_USAGE, "The headers of a part do not end.");
         return -1;
     }
@@ -112,7 +112,7 @@ static bool closes(const char *bytes, size_t length, const char *boundary)
            memcmp(bytes + 2 + n, "--", 2) == 0;
 }
 
-long mr_mime_closing(const char *bytes, size_t length, const char *boundary, bool whole)
+long ds_mime_closing(const char *bytes, size_t length, const char *boundary, bool whole)
 {
     for (size_t i = length; i-- > 0;) {
         if (bytes[i] == '\n' && closes(bytes + i + 1, length - i - 1, boundary))
@@ -121,7 +121,7 @@ long mr_mime_closing(const char *bytes, size_t length, const char *boundary, boo
     return whole && closes(bytes, length, boundary) ? 0 : -1;
 }
 
-char *mr_mime_header(const char *headers, size_t length, const char *name)
+char *ds_mime_header(const char *headers, size_t length, const char *name)
 {
     size_t n = strlen(name);
     for (const char *at = headers, *end = headers + length; at < end;) {

@@ -10,19 +10,19 @@
 #define LEVELS 24 /* a node is on level n with probability 4^-n: enough for any number of objects that fits memory */
 
 struct node {
-    struct mr_object *object;
+    struct ds_object *object;
     struct node *next[];
 };
 
-struct mr_names {
+struct ds_names {
     size_t count;
     unsigned height;
     struct node *heads[LEVELS];
 };
 
-struct mr_names *mr_names_new(void)
+struct ds_names *ds_names_new(void)
 {
-    struct mr_names *names = calloc(1, sizeof *names);
+    struct ds_names *names = calloc(1, sizeof *names);
     if (!names) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a bucket");
         return NULL;
@@ -31,20 +31,20 @@ struct mr_names *mr_names_new(void)
     return names;
 }
 
-void mr_names_destroy(struct mr_names *names)
+void ds_names_destroy(struct ds_names *names)
 {
     if (!names)
         return;
     for (struct node *node = names->heads[0]; node;) {
         struct node *next = node->next[0];
-        mr_object_unref(node->object);
+        ds_object_unref(node->object);
         free(node);
         node = next;
     }
     free(names);
 }
 
-size_t mr_names_count(const struct mr_names *names)
+size_t ds_names_count(const struct ds_names *names)
 {
     return names->count;
 }
@@ -53,7 +53,7 @@ size_t mr_names_count(const struct mr_names *names)
  * The first node whose name is >= key (after: >). links[i], unless NULL, becomes the address of the pointer that
  * passes over that place on level i. strcmp compares as unsigned char (C11 7.24.4).
  */
-static struct node *seek(const struct mr_names *names, const char *key, bool after, struct node **links[LEVELS])
+static struct node *seek(const struct ds_names *names, const char *key, bool after, struct node **links[LEVELS])
 {
     struct node *const *level = names->heads;
     for (unsigned i = names->height; i-- > 0;) {
@@ -68,32 +68,32 @@ static struct node *seek(const struct mr_names *names, const char *key, bool aft
     return level[0];
 }
 
-struct mr_object *mr_names_find(const struct mr_names *names, const char *name)
+struct ds_object *ds_names_find(const struct ds_names *names, const char *name)
 {
     struct node *node = seek(names, name, false, NULL);
     return node && strcmp(node->object->name, name) == 0 ? node->object : NULL;
 }
 
-struct mr_object *mr_names_next(const struct mr_names *names, const char *key, bool after)
+struct ds_object *ds_names_next(const struct ds_names *names, const char *key, bool after)
 {
     struct node *node = seek(names, key, after, NULL);
     return node ? node->object : NULL;
 }
 
-size_t mr_names_range(const struct mr_names *names, const char *key, bool after, struct mr_object **out, size_t most)
+size_t ds_names_range(const struct ds_names *names, const char *key, bool after, struct ds_object **out, size_t most)
 {
     size_t n = 0;
     for (struct node *node = seek(names, key, after, NULL); node && n < most; node = node->next[0])
-        out[n++] = mr_object_ref(node->object);
+        out[n++] = ds_object_ref(node->object);
     return n;
 }
 
-int mr_names_put(struct mr_names *names, struct mr_object *object)
+int ds_names_put(struct ds_names *names, struct ds_object *object)
 {
     struct node **links[LEVELS];
     struct node *node = seek(names, object->name, false, links);
     if (node && strcmp(node->object->name, object->name) == 0) {
-        mr_object_unref(node->object);
+        ds_object_unref(node->object);
         node->object = object;
         return 0;
     }
@@ -116,7 +116,7 @@ int mr_names_put(struct mr_names *names, struct mr_object *object)
     return 0;
 }
 
-void mr_names_remove(struct mr_names *names, const char *name)
+void ds_names_remove(struct ds_names *names, const char *name)
 {
     struct node **links[LEVELS];
     struct node *node = seek(names, name, false, links);
@@ -125,6 +125,6 @@ void mr_names_remove(struct mr_names *names, const char *name)
     for (unsigned i = 0; i < names->height && *links[i] == node; i++)
         *links[i] = node->next[i];
     names->count--;
-    mr_object_unref(node->object);
+    ds_object_unref(node->object);
     free(node);
 }

@@ -14,7 +14,7 @@
 
 #define CRC_KNOWN (UINT64_C(1) << 32)
 
-const char *const mr_attribute_names[MR_ATTR_COUNT] = {
+const char *const ds_attribute_names[MR_ATTR_COUNT] = {
     [MR_ATTR_CONTENT_TYPE] = "contentType",
     [MR_ATTR_CONTENT_ENCODING] = "contentEncoding",
     [MR_ATTR_CONTENT_DISPOSITION] = "contentDisposition",
@@ -25,9 +25,9 @@ const char *const mr_attribute_names[MR_ATTR_COUNT] = {
     [MR_ATTR_METADATA] = "metadata",
 };
 
-struct mr_blob *mr_blob_new(uint8_t *data)
+struct ds_blob *ds_blob_new(uint8_t *data)
 {
-    struct mr_blob *blob = malloc(sizeof *blob);
+    struct ds_blob *blob = malloc(sizeof *blob);
     if (!blob) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an object's bytes");
         return NULL;
@@ -37,14 +37,14 @@ struct mr_blob *mr_blob_new(uint8_t *data)
     return blob;
 }
 
-struct mr_blob *mr_blob_ref(struct mr_blob *blob)
+struct ds_blob *ds_blob_ref(struct ds_blob *blob)
 {
     if (blob)
         atomic_fetch_add_explicit(&blob->refs, 1, memory_order_relaxed);
     return blob;
 }
 
-static void blob_unref(struct mr_blob *blob)
+static void blob_unref(struct ds_blob *blob)
 {
     if (!blob || atomic_fetch_sub_explicit(&blob->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -52,14 +52,14 @@ static void blob_unref(struct mr_blob *blob)
     free(blob);
 }
 
-struct mr_object *mr_object_new(const char *name)
+struct ds_object *ds_object_new(const char *name)
 {
-    return mr_object_new_n(name, strlen(name));
+    return ds_object_new_n(name, strlen(name));
 }
 
-struct mr_object *mr_object_new_n(const char *name, size_t length)
+struct ds_object *ds_object_new_n(const char *name, size_t length)
 {
-    struct mr_object *object = calloc(1, sizeof *object + length + 1);
+    struct ds_object *object = calloc(1, sizeof *object + length + 1);
     if (!object) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an object's metadata");
         return NULL;
@@ -71,13 +71,13 @@ struct mr_object *mr_object_new_n(const char *name, size_t length)
     return object;
 }
 
-struct mr_object *mr_object_ref(struct mr_object *object)
+struct ds_object *ds_object_ref(struct ds_object *object)
 {
     atomic_fetch_add_explicit(&object->refs, 1, memory_order_relaxed);
     return object;
 }
 
-void mr_object_unref(struct mr_object *object)
+void ds_object_unref(struct ds_object *object)
 {
     if (!object || atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) != 1)
         return;
@@ -87,20 +87,20 @@ void mr_object_unref(struct mr_object *object)
         free(object->pieces);
     for (size_t i = 0; i < MR_ATTR_COUNT; i++)
         free(object->attributes[i]);
-    mr_s3_info_unref(object->s3);
+    ds_s3_info_unref(object->s3);
     free(object->path);
     free(object);
 }
 
-void mr_object_set_piece(struct mr_object *object, const uint8_t *data, uint64_t length, struct mr_blob *owner)
+void ds_object_set_piece(struct ds_object *object, const uint8_t *data, uint64_t length, struct ds_blob *owner)
 {
-    object->one = (struct mr_piece){.data = data, .length = length, .owner = owner};
+    object->one = (struct ds_piece){.data = data, .length = length, .owner = owner};
     object->pieces = &object->one;
     object->n_pieces = 1;
     object->size = length;
 }
 
-int mr_object_set_attribute(struct mr_object *object, enum mr_attribute attribute, const char *value)
+int ds_object_set_attribute(struct ds_object *object, enum ds_attribute attribute, const char *value)
 {
     char *copy = value ? strdup(value) : NULL;
     if (value && !copy) {
@@ -112,20 +112,20 @@ int mr_object_set_attribute(struct mr_object *object, enum mr_attribute attribut
     return 0;
 }
 
-int mr_object_copy_attributes(struct mr_object *to, const struct mr_object *from)
+int ds_object_copy_attributes(struct ds_object *to, const struct ds_object *from)
 {
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
-        if (mr_object_set_attribute(to, (enum mr_attribute)i, from->attributes[i]) < 0)
+        if (ds_object_set_attribute(to, (enum ds_attribute)i, from->attributes[i]) < 0)
             return -1;
     }
     return 0;
 }
 
-struct mr_object *mr_object_stub(const struct mr_object *object)
+struct ds_object *ds_object_stub(const struct ds_object *object)
 {
-    struct mr_object *stub = mr_object_new(object->name);
-    if (!stub || mr_object_copy_attributes(stub, object) < 0) {
-        mr_object_unref(stub);
+    struct ds_object *stub = ds_object_new(object->name);
+    if (!stub || ds_object_copy_attributes(stub, object) < 0) {
+        ds_object_unref(stub);
         return NULL;
     }
     atomic_store_explicit(&stub->crc, atomic_load_explicit(&object->crc, memory_order_relaxed), memory_order_relaxed);
@@ -137,13 +137,13 @@ struct mr_object *mr_object_stub(const struct mr_object *object)
     stub->component_count = object->component_count;
     stub->has_md5 = object->has_md5;
     memcpy(stub->md5, object->md5, sizeof stub->md5);
-    stub->s3 = mr_s3_info_ref(object->s3);
+    stub->s3 = ds_s3_info_ref(object->s3);
     return stub;
 }
 
-struct mr_object *mr_object_copy_of(const struct mr_object *object)
+struct ds_object *ds_object_copy_of(const struct ds_object *object)
 {
-    struct mr_object *copy = mr_object_stub(object);
+    struct ds_object *copy = ds_object_stub(object);
     if (!copy)
         return NULL;
     copy->made_up = object->made_up;
@@ -152,24 +152,24 @@ struct mr_object *mr_object_copy_of(const struct mr_object *object)
     copy->pieces = object->n_pieces > 1 ? calloc(object->n_pieces, sizeof *copy->pieces) : &copy->one;
     if ((object->path && !copy->path) || !copy->pieces) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for an object");
-        mr_object_unref(copy);
+        ds_object_unref(copy);
         return NULL;
     }
     for (size_t i = 0; i < object->n_pieces; i++) {
         copy->pieces[i] = object->pieces[i];
-        mr_blob_ref(copy->pieces[i].owner);
+        ds_blob_ref(copy->pieces[i].owner);
         copy->n_pieces++;
     }
     return copy;
 }
 
-void mr_object_set_crc(struct mr_object *object, uint32_t crc)
+void ds_object_set_crc(struct ds_object *object, uint32_t crc)
 {
     /* One word holds value and flag, so relaxed is enough: whoever sees the flag sees the value. */
     atomic_store_explicit(&object->crc, CRC_KNOWN | crc, memory_order_relaxed);
 }
 
-static int crc_of_file(const struct mr_object *object, uint32_t *crc)
+static int crc_of_file(const struct ds_object *object, uint32_t *crc)
 {
     enum { BLOCK = 1 << 18 };
     int rc = -1, fd = -1;
@@ -179,12 +179,12 @@ static int crc_of_file(const struct mr_object *object, uint32_t *crc)
         mr_error_set(MR_E_NO_MEMORY, "no memory to read \"%s\"", object->path);
         return -1;
     }
-    fd = mr_object_open(object);
+    fd = ds_object_open(object);
     if (fd < 0)
         goto out;
     for (uint64_t at = 0; at < object->size;) {
         size_t n = object->size - at < BLOCK ? (size_t)(object->size - at) : BLOCK;
-        if (mr_object_read(object, fd, at, block, n) < 0)
+        if (ds_object_read(object, fd, at, block, n) < 0)
             goto out;
         sum = mr_crc32c(sum, block, n);
         at += n;
@@ -198,7 +198,7 @@ out:
     return rc;
 }
 
-int mr_object_crc(struct mr_object *object, uint32_t *crc)
+int ds_object_crc(struct ds_object *object, uint32_t *crc)
 {
     uint64_t known = atomic_load_explicit(&object->crc, memory_order_relaxed);
     if (known & CRC_KNOWN) {
@@ -212,12 +212,12 @@ int mr_object_crc(struct mr_object *object, uint32_t *crc)
         sum = object->made_up->crc(object->made_up, object->one.data, object->size);
     for (size_t i = 0; !object->path && !object->made_up && i < object->n_pieces; i++)
         sum = mr_crc32c(sum, object->pieces[i].data, object->pieces[i].length);
-    mr_object_set_crc(object, sum);
+    ds_object_set_crc(object, sum);
     *crc = sum;
     return 0;
 }
 
-static int same_file(const struct mr_object *object, const struct stat *st)
+static int same_file(const struct ds_object *object, const struct stat *st)
 {
     if (st->st_mtim.tv_sec * MR_SECOND_NS + st->st_mtim.tv_nsec == object->mtime_ns &&
         (uint64_t)st->st_size == object->size && S_ISREG(st->st_mode))
@@ -226,7 +226,7 @@ static int same_file(const struct mr_object *object, const struct stat *st)
     return -1;
 }
 
-int mr_object_check(const struct mr_object *object)
+int ds_object_check(const struct ds_object *object)
 {
     struct stat st;
     if (stat(object->path, &st) < 0) {
@@ -236,7 +236,7 @@ int mr_object_check(const struct mr_object *object)
     return same_file(object, &st);
 }
 
-int mr_object_open(const struct mr_object *object)
+int ds_object_open(const struct ds_object *object)
 {
     int fd = open(object->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -253,11 +253,11 @@ int mr_object_open(const struct mr_object *object)
 }
 
 /* Bytes [offset, offset + length) of an object in memory, which must hold them. */
-static void copy_bytes(const struct mr_object *object, uint64_t offset, void *to, size_t length)
+static void copy_bytes(const struct ds_object *object, uint64_t offset, void *to, size_t length)
 {
     char *out = to;
     for (size_t i = 0; i < object->n_pieces && length > 0; i++) {
-        const struct mr_piece *piece = &object->pieces[i];
+        const struct ds_piece *piece = &object->pieces[i];
         if (offset >= piece->length) {
             offset -= piece->length;
             continue;
@@ -270,7 +270,7 @@ static void copy_bytes(const struct mr_object *object, uint64_t offset, void *to
     }
 }
 
-int mr_object_read(const struct mr_object *object, int fd, uint64_t offset, void *to, size_t length)
+int ds_object_read(const struct ds_object *object, int fd, uint64_t offset, void *to, size_t length)
 {
     char *out = to;
     if (!object->path) {

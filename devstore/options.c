@@ -183,13 +183,13 @@ static int usage(const char *option, const char *value, const char *expected)
     return -1;
 }
 
-static int parse_listen(struct mr_options *options, const char *text)
+static int parse_listen(struct ds_options *options, const char *text)
 {
     char *copy = strdup(text), *colon = copy ? strrchr(copy, ':') : NULL;
     free(options->listen);
     options->listen = copy;
     uint64_t port;
-    if (!colon || colon == copy || mr_parse_u64(colon + 1, &port) < 0 || port > 65535)
+    if (!colon || colon == copy || ds_parse_u64(colon + 1, &port) < 0 || port > 65535)
         return usage("--listen", text, "HOST:PORT");
     *colon = 0;
     options->port = colon + 1;
@@ -204,7 +204,7 @@ static int parse_listen(struct mr_options *options, const char *text)
 static int parse_count(const char *option, const char *text, uint64_t most, unsigned *value)
 {
     uint64_t number;
-    if (mr_parse_u64(text, &number) < 0 || number == 0 || number > most)
+    if (ds_parse_u64(text, &number) < 0 || number == 0 || number > most)
         return usage(option, text, "a number from 1");
     *value = (unsigned)number;
     return 0;
@@ -221,19 +221,19 @@ static int push(const char *option, const char *text, const char **list, int *co
 }
 
 /* [OP:]MILLISECONDS */
-static int parse_latency(struct mr_options *options, const char *text)
+static int parse_latency(struct ds_options *options, const char *text)
 {
     const char *colon = strchr(text, ':');
     int only = -1;
     for (int i = 0; colon && i < MR_OP_COUNT; i++) {
-        if (strlen(mr_op_names[i]) == (size_t)(colon - text) &&
-            strncmp(mr_op_names[i], text, (size_t)(colon - text)) == 0)
+        if (strlen(ds_op_names[i]) == (size_t)(colon - text) &&
+            strncmp(ds_op_names[i], text, (size_t)(colon - text)) == 0)
             only = i;
     }
     if (colon && strncmp(text, "insert:", 7) == 0)
         only = MR_OP_UPLOAD;
     double ms;
-    if ((colon && only < 0) || mr_parse_real(colon ? colon + 1 : text, &ms) < 0 || ms > 1e6)
+    if ((colon && only < 0) || ds_parse_real(colon ? colon + 1 : text, &ms) < 0 || ms > 1e6)
         return usage("--latency-ms", text, "[OP:] and a number of milliseconds");
     for (int i = 0; i < MR_OP_COUNT; i++) {
         if (only < 0 ? i != MR_OP_ADMIN : i == only)
@@ -252,8 +252,8 @@ static int parse_rate(const char *option, const char *text, double *each, double
     char *slash = strchr(copy, '/');
     if (slash)
         *slash = 0;
-    if (mr_parse_real(copy, each) < 0 || (*each > 0 && *each < 0.001) ||
-        (slash && (mr_parse_real(slash + 1, total) < 0 || (*total > 0 && *total < 0.001))))
+    if (ds_parse_real(copy, each) < 0 || (*each > 0 && *each < 0.001) ||
+        (slash && (ds_parse_real(slash + 1, total) < 0 || (*total > 0 && *total < 0.001))))
         goto bad;
     return 0;
 bad:
@@ -270,7 +270,7 @@ static int parse_word(const char *option, const char *text, char *word, size_t s
 }
 
 /* The options about buckets. 2: another option. */
-static int take_bucket(struct mr_bucket_settings *bucket, int option, const char *value)
+static int take_bucket(struct ds_bucket_settings *bucket, int option, const char *value)
 {
     switch (option) {
     case OPT_STORAGE_CLASS:
@@ -278,7 +278,7 @@ static int take_bucket(struct mr_bucket_settings *bucket, int option, const char
     case OPT_LOCATION:
         return parse_word("--location", value, bucket->location, sizeof bucket->location);
     case OPT_SOFT_DELETE:
-        return mr_parse_u64(value, &bucket->soft_delete_s) < 0 ? usage("--soft-delete-s", value, "a number of seconds")
+        return ds_parse_u64(value, &bucket->soft_delete_s) < 0 ? usage("--soft-delete-s", value, "a number of seconds")
                                                                : 0;
     case OPT_HIERARCHICAL:
         bucket->hierarchical = true;
@@ -297,16 +297,16 @@ static int take_bucket(struct mr_bucket_settings *bucket, int option, const char
 }
 
 /* ID:SECRET[:TOKEN] */
-static int parse_key(struct mr_options *options, const char *text)
+static int parse_key(struct ds_options *options, const char *text)
 {
-    struct mr_s3_settings *s3 = &options->s3;
+    struct ds_s3_settings *s3 = &options->s3;
     if (s3->n_keys == MR_S3_KEYS_MAX) {
         mr_error_set(MR_E_USAGE, "%s is given more than %d times", "--s3-key", MR_S3_KEYS_MAX);
         return -1;
     }
     char *copy = strdup(text), *rest = copy;
     options->s3_keys[s3->n_keys] = copy;
-    struct mr_s3_key key = {.id = strsep(&rest, ":")};
+    struct ds_s3_key key = {.id = strsep(&rest, ":")};
     key.secret = rest ? strsep(&rest, ":") : NULL;
     key.token = rest;
     s3->keys[s3->n_keys++] = key;
@@ -314,9 +314,9 @@ static int parse_key(struct mr_options *options, const char *text)
 }
 
 /* The options about S3. 2: another option. */
-static int take_s3(struct mr_options *options, int option, const char *value)
+static int take_s3(struct ds_options *options, int option, const char *value)
 {
-    struct mr_s3_settings *s3 = &options->s3;
+    struct ds_s3_settings *s3 = &options->s3;
     uint64_t seconds;
     if (!value) /* all of these have one: getopt_long saw to it */
         return 2;
@@ -333,12 +333,12 @@ static int take_s3(struct mr_options *options, int option, const char *value)
                    ? 0
                    : usage("--s3-region", value, "the name of a region");
     case OPT_S3_CLOCK:
-        if (mr_parse_u64(value + behind, &seconds) < 0 || seconds > 100000000)
+        if (ds_parse_u64(value + behind, &seconds) < 0 || seconds > 100000000)
             return usage("--s3-clock-s", value, "a number of seconds");
         s3->clock_s = behind ? -(int64_t)seconds : (int64_t)seconds;
         return 0;
     case OPT_S3_SESSION:
-        if (mr_parse_u64(value, &s3->session_s) < 0 || s3->session_s > 100000000)
+        if (ds_parse_u64(value, &s3->session_s) < 0 || s3->session_s > 100000000)
             return usage("--s3-session-s", value, "a number of seconds");
         return 0;
     case OPT_S3_IGNORE:
@@ -352,7 +352,7 @@ static int take_s3(struct mr_options *options, int option, const char *value)
     }
 }
 
-static int take(struct mr_options *options, int option, const char *value)
+static int options_take(struct ds_options *options, int option, const char *value)
 {
     int rc = take_bucket(&options->bucket, option, value);
     if (rc == 2)
@@ -387,7 +387,7 @@ static int take(struct mr_options *options, int option, const char *value)
     case OPT_PAGE_SIZE:
         return parse_count("--page-size", value, 1000000, &options->page_max);
     case OPT_MIN_PART:
-        return mr_parse_size(value, &options->min_part) < 0 ? usage("--min-part-bytes", value, "a size") : 0;
+        return ds_parse_size(value, &options->min_part) < 0 ? usage("--min-part-bytes", value, "a size") : 0;
     case OPT_COMPRESS:
         options->compress = true;
         return 0;
@@ -405,7 +405,7 @@ static int take(struct mr_options *options, int option, const char *value)
     case OPT_FAULT:
         return push("--fault", value, options->faults, &options->n_faults, MR_FAULT_MAX);
     case OPT_SEED:
-        return mr_parse_u64(value, &options->seed) < 0 ? usage("--seed", value, "a number") : 0;
+        return ds_parse_u64(value, &options->seed) < 0 ? usage("--seed", value, "a number") : 0;
     case OPT_HELP:
         fputs(help, stdout);
         return 1;
@@ -418,17 +418,17 @@ static int take(struct mr_options *options, int option, const char *value)
     }
 }
 
-int mr_options_parse(struct mr_options *options, int argc, char **argv)
+int ds_options_parse(struct ds_options *options, int argc, char **argv)
 {
-    *options = (struct mr_options){.page_max = 5000, .threads = 2, .md5 = true, .min_part = UINT64_C(5) << 20};
-    mr_bucket_settings_init(&options->bucket);
-    mr_s3_settings_init(&options->s3);
+    *options = (struct ds_options){.page_max = 5000, .threads = 2, .md5 = true, .min_part = UINT64_C(5) << 20};
+    ds_bucket_settings_init(&options->bucket);
+    ds_s3_settings_init(&options->s3);
     if (parse_listen(options, "127.0.0.1:0") < 0)
         return -1;
     optind = 1;
     int option, rc;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
-        rc = take(options, option, optarg);
+        rc = options_take(options, option, optarg);
         if (rc != 0)
             return rc;
     }
@@ -439,7 +439,7 @@ int mr_options_parse(struct mr_options *options, int argc, char **argv)
     return 0;
 }
 
-void mr_options_close(struct mr_options *options)
+void ds_options_close(struct ds_options *options)
 {
     free(options->listen);
     for (int i = 0; i < MR_S3_KEYS_MAX; i++)
@@ -447,18 +447,18 @@ void mr_options_close(struct mr_options *options)
     memset(options, 0, sizeof *options);
 }
 
-static int parse_shape(const char *text, enum mr_shape *shape)
+static int parse_shape(const char *text, enum ds_shape *shape)
 {
     for (int i = 0; i < MR_SHAPES; i++) {
-        if (strcmp(text, mr_shape_names[i]) == 0) {
-            *shape = (enum mr_shape)i;
+        if (strcmp(text, ds_shape_names[i]) == 0) {
+            *shape = (enum ds_shape)i;
             return 0;
         }
     }
     return -1;
 }
 
-int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_synthetic_spec *spec)
+int ds_synthetic_spec_parse(const char *text, uint64_t default_seed, struct ds_synthetic_spec *spec)
 {
     char copy[512], *field[5] = {NULL}, *rest = copy;
     size_t n = 0, at = 1;
@@ -471,16 +471,16 @@ int mr_synthetic_spec_parse(const char *text, uint64_t default_seed, struct mr_s
     if (n > 1 && parse_shape(field[1], &spec->shape) == 0)
         at = 2;
     if (rest || n < at + 2 || n > at + 3 || strlen(field[0]) >= sizeof spec->bucket ||
-        mr_parse_u64(field[at], &spec->count) < 0)
+        ds_parse_u64(field[at], &spec->count) < 0)
         goto bad;
     memcpy(spec->bucket, field[0], strlen(field[0]) + 1);
     char *dash = strchr(field[at + 1], '-');
     if (dash)
         *dash = 0;
     spec->seed = default_seed;
-    if (mr_parse_size(field[at + 1], &spec->size_min) < 0 ||
-        mr_parse_size(dash ? dash + 1 : field[at + 1], &spec->size_max) < 0 ||
-        (n == at + 3 && mr_parse_u64(field[at + 2], &spec->seed) < 0))
+    if (ds_parse_size(field[at + 1], &spec->size_min) < 0 ||
+        ds_parse_size(dash ? dash + 1 : field[at + 1], &spec->size_max) < 0 ||
+        (n == at + 3 && ds_parse_u64(field[at + 2], &spec->seed) < 0))
         goto bad;
     return 0;
 bad:

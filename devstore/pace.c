@@ -4,19 +4,19 @@
 
 #define SLACK_NS (10 * MR_MILLISECOND_NS) /* what may be caught up by somebody who was woken late */
 
-void mr_pace_init(struct mr_pace *pace, double rate)
+void ds_pace_init(struct ds_pace *pace, double rate)
 {
     pace->rate = rate;
     pace->next_ns = 0;
     pthread_mutex_init(&pace->lock, NULL);
 }
 
-void mr_pace_close(struct mr_pace *pace)
+void ds_pace_close(struct ds_pace *pace)
 {
     pthread_mutex_destroy(&pace->lock);
 }
 
-int64_t mr_pace_ready(struct mr_pace *pace)
+int64_t ds_pace_ready(struct ds_pace *pace)
 {
     int64_t ready_ns = 0;
     if (pace->rate > 0) {
@@ -27,7 +27,7 @@ int64_t mr_pace_ready(struct mr_pace *pace)
     return ready_ns;
 }
 
-uint64_t mr_pace_piece(const struct mr_pace *pace)
+uint64_t ds_pace_piece(const struct ds_pace *pace)
 {
     double piece = pace->rate / 100;
     if (pace->rate <= 0)
@@ -35,7 +35,7 @@ uint64_t mr_pace_piece(const struct mr_pace *pace)
     return piece > 1 ? (uint64_t)piece : 1;
 }
 
-void mr_pace_charge(struct mr_pace *pace, int64_t now_ns, uint64_t bytes)
+void ds_pace_charge(struct ds_pace *pace, int64_t now_ns, uint64_t bytes)
 {
     if (pace->rate <= 0)
         return;

@@ -1,7 +1,7 @@
 /*
  * pace.h - a limit in bytes a second, of one connection or shared by all of them.
  *
- * Whoever sends asks when it may (mr_pace_ready), moves at most mr_pace_piece bytes, and says how many they were. Of a
+ * Whoever sends asks when it may (ds_pace_ready), moves at most ds_pace_piece bytes, and says how many they were. Of a
  * shared pace several may be told "now" at once; what they send then is paid for by waiting longer afterwards.
  */
 #ifndef MR_DEVSTORE_PACE_H
@@ -10,18 +10,18 @@
 #include <pthread.h>
 #include <stdint.h>
 
-struct mr_pace {
+struct ds_pace {
     double rate; /* bytes/s; 0: no limit */
     pthread_mutex_t lock;
     int64_t next_ns; /* from when on more may be sent */
 };
 
-void mr_pace_init(struct mr_pace *pace, double rate);
-void mr_pace_close(struct mr_pace *pace);
+void ds_pace_init(struct ds_pace *pace, double rate);
+void ds_pace_close(struct ds_pace *pace);
 /* When more may be sent; a time in the past: now. */
-int64_t mr_pace_ready(struct mr_pace *pace);
+int64_t ds_pace_ready(struct ds_pace *pace);
 /* The most bytes to be sent at once: those of about 10 ms, at least one. */
-uint64_t mr_pace_piece(const struct mr_pace *pace);
-void mr_pace_charge(struct mr_pace *pace, int64_t now_ns, uint64_t bytes);
+uint64_t ds_pace_piece(const struct ds_pace *pace);
+void ds_pace_charge(struct ds_pace *pace, int64_t now_ns, uint64_t bytes);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "devstore/bucket.h"
 
-static int set_key(struct mr_page *page, const char *bytes, size_t length, bool after)
+static int set_key(struct ds_page *page, const char *bytes, size_t length, bool after)
 {
     char *key = strndup(bytes, length);
     if (!key) {
@@ -19,7 +19,7 @@ static int set_key(struct mr_page *page, const char *bytes, size_t length, bool 
     return 0;
 }
 
-int mr_page_begin(struct mr_page *page, const char *name, bool after)
+int ds_page_begin(struct ds_page *page, const char *name, bool after)
 {
     return set_key(page, name, strlen(name), after);
 }
@@ -28,7 +28,7 @@ int mr_page_begin(struct mr_page *page, const char *name, bool after)
  * The place after all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
  * no UTF-8 holds; what comes out need not be UTF-8, and is only compared.
  */
-int mr_page_skip(struct mr_page *page, const char *bytes, size_t length)
+int ds_page_skip(struct ds_page *page, const char *bytes, size_t length)
 {
     if (set_key(page, bytes, length, false) < 0)
         return -1;
@@ -36,7 +36,7 @@ int mr_page_skip(struct mr_page *page, const char *bytes, size_t length)
     return 0;
 }
 
-static int found_group(struct mr_page *page, const char *name, size_t length)
+static int found_group(struct ds_page *page, const char *name, size_t length)
 {
     char *text = strndup(name, length);
     int rc = text ? page->group(page->cls, text) : -1;
@@ -47,7 +47,7 @@ static int found_group(struct mr_page *page, const char *name, size_t length)
 enum taken { FAILED = -1, PAGE_FULL, ITEM, PREFIX, BEYOND };
 
 /* One entry: an item, or a prefix and with it all that begins so. PAGE_FULL: the object is the next page's first. */
-static enum taken take(struct mr_page *page, struct mr_object *object)
+static enum taken pages_take(struct ds_page *page, struct ds_object *object)
 {
     const char *name = object->name;
     size_t n = strlen(page->prefix);
@@ -64,24 +64,24 @@ static enum taken take(struct mr_page *page, struct mr_object *object)
     if (!cut)
         return page->item(page->cls, object) < 0 ? FAILED : ITEM;
     size_t length = (size_t)(cut - name) + strlen(page->delimiter);
-    return mr_page_skip(page, name, length) < 0 || found_group(page, name, length) < 0 ? FAILED : PREFIX;
+    return ds_page_skip(page, name, length) < 0 || found_group(page, name, length) < 0 ? FAILED : PREFIX;
 }
 
-int mr_page_run(struct mr_page *page)
+int ds_page_run(struct ds_page *page)
 {
     enum { MOST = 256 };
-    struct mr_object *objects[MOST];
+    struct ds_object *objects[MOST];
     /* With a delimiter most of what is fetched may be skipped. */
     size_t most = *page->delimiter ? 8 : page->left + 1 < MOST ? page->left + 1 : MOST;
     for (;;) {
         enum taken taken = ITEM;
-        size_t n = mr_bucket_range(page->bucket, page->key, page->after, page->end, objects, most), used = 0;
+        size_t n = ds_bucket_range(page->bucket, page->key, page->after, page->end, objects, most), used = 0;
         while (used < n && taken == ITEM)
-            taken = take(page, objects[used++]);
-        if (n > 0 && taken == ITEM && mr_page_begin(page, objects[n - 1]->name, true) < 0)
+            taken = pages_take(page, objects[used++]);
+        if (n > 0 && taken == ITEM && ds_page_begin(page, objects[n - 1]->name, true) < 0)
             taken = FAILED;
         for (size_t i = 0; i < n; i++)
-            mr_object_unref(objects[i]);
+            ds_object_unref(objects[i]);
         if (taken == FAILED)
             return -1;
         if (taken == PAGE_FULL || taken == BEYOND || (n < most && taken != PREFIX))
@@ -89,7 +89,7 @@ int mr_page_run(struct mr_page *page)
     }
 }
 
-void mr_page_close(struct mr_page *page)
+void ds_page_close(struct ds_page *page)
 {
     free(page->key);
     free(page->next);

@@ -5,15 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct mr_bucket;
-struct mr_object;
+struct ds_bucket;
+struct ds_object;
 
-struct mr_page {
-    struct mr_bucket *bucket;
+struct ds_page {
+    struct ds_bucket *bucket;
     const char *prefix, *delimiter, *end; /* "": none */
     unsigned left;                        /* entries that it has room for */
     /* Each entry: an object, or a prefix that stands for all that begins so. 0, or -1 to fail. */
-    int (*item)(void *cls, struct mr_object *object);
+    int (*item)(void *cls, struct ds_object *object);
     int (*group)(void *cls, const char *prefix);
     /* Whether a name is one of this listing; NULL: all are. */
     bool (*wanted)(void *cls, const char *name);
@@ -25,11 +25,11 @@ struct mr_page {
 };
 
 /* Where it begins: at that name, or behind it. 0 or -1 (NO_MEMORY). */
-int mr_page_begin(struct mr_page *page, const char *name, bool after);
+int ds_page_begin(struct ds_page *page, const char *name, bool after);
 /* Begins behind all names that begin with these bytes, of which there must be one. */
-int mr_page_skip(struct mr_page *page, const char *bytes, size_t length);
+int ds_page_skip(struct ds_page *page, const char *bytes, size_t length);
 /* Calls item and group for each entry. 0 or -1. */
-int mr_page_run(struct mr_page *page);
-void mr_page_close(struct mr_page *page);
+int ds_page_run(struct ds_page *page);
+void ds_page_close(struct ds_page *page);
 
 #endif

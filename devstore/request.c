@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "devstore/xml.h"
 
-const char *const mr_op_names[MR_OP_COUNT] = {
+const char *const ds_op_names[MR_OP_COUNT] = {
     [MR_OP_LIST] = "list",           [MR_OP_GET] = "get",
     [MR_OP_STAT] = "stat",           [MR_OP_UPLOAD] = "upload",
     [MR_OP_COMPOSE] = "compose",     [MR_OP_COPY] = "copy",
@@ -25,7 +25,7 @@ const char *const mr_op_names[MR_OP_COUNT] = {
     [MR_OP_UPLOADS] = "uploads",     [MR_OP_SESSION] = "session",
 };
 
-bool mr_op_uploads(enum mr_op op)
+bool ds_op_uploads(enum ds_op op)
 {
     return op == MR_OP_UPLOAD || op == MR_OP_CHUNK || op == MR_OP_PART;
 }
@@ -41,7 +41,7 @@ struct path {
     } part[SEGMENTS];
 };
 
-static void split(const char *at, const char *end, struct path *path)
+static void request_split(const char *at, const char *end, struct path *path)
 {
     path->n = 0;
     for (at += at < end && *at == '/';;) {
@@ -64,57 +64,57 @@ static bool is(const struct path *path, int i, const char *word)
     return i < path->n && path->part[i].length == strlen(word) && memcmp(path->part[i].at, word, strlen(word)) == 0;
 }
 
-static void refuse(struct mr_request *request, int status, const char *why)
+static void request_refuse(struct ds_request *request, int status, const char *why)
 {
     request->bad = status;
     request->why = why;
 }
 
-static bool method_is(const struct mr_request *request, const char *method)
+static bool method_is(const struct ds_request *request, const char *method)
 {
     return strcmp(request->method, method) == 0;
 }
 
-static bool reading(const struct mr_request *request)
+static bool reading(const struct ds_request *request)
 {
     return method_is(request, "GET") || method_is(request, "HEAD");
 }
 
-static char *decode(struct mr_request *request, const char *at, size_t length)
+static char *decode(struct ds_request *request, const char *at, size_t length)
 {
-    char *text = mr_percent_decode(at, length, false);
+    char *text = ds_percent_decode(at, length, false);
     if (!text)
-        refuse(request, 400, "The path is not percent-encoded UTF-8.");
+        request_refuse(request, 400, "The path is not percent-encoded UTF-8.");
     else if (strlen(text) > MR_NAME_MAX)
-        refuse(request, 400, "The name is over 1024 bytes.");
+        request_refuse(request, 400, "The name is over 1024 bytes.");
     return text;
 }
 
-static void set_op(struct mr_request *request, bool allowed, enum mr_op op)
+static void set_op(struct ds_request *request, bool allowed, enum ds_op op)
 {
     if (allowed)
         request->op = op;
     else
-        refuse(request, 405, "Method not allowed.");
+        request_refuse(request, 405, "Method not allowed.");
 }
 
 /* moveTo/o/OBJECT from segment `at` */
-static void route_move(struct mr_request *request, const struct path *path, int at)
+static void route_move(struct ds_request *request, const struct path *path, int at)
 {
     request->move = true;
     request->to_bucket = strdup(request->bucket);
     request->to_object = decode(request, path->part[at + 2].at, path->part[at + 2].length);
     if (!request->to_bucket)
-        refuse(request, 500, "out of memory");
+        request_refuse(request, 500, "out of memory");
     if (!request->bad)
         set_op(request, method_is(request, "POST"), MR_OP_COPY);
 }
 
 /* copyTo/b/BUCKET/o/OBJECT from segment `at` */
-static void route_copy(struct mr_request *request, const struct path *path, int at)
+static void route_copy(struct ds_request *request, const struct path *path, int at)
 {
     if (!is(path, at + 1, "b") || !is(path, at + 3, "o")) {
-        refuse(request, 404, "Not Found");
+        request_refuse(request, 404, "Not Found");
         return;
     }
     request->to_bucket = decode(request, path->part[at + 2].at, path->part[at + 2].length);
@@ -124,14 +124,14 @@ static void route_copy(struct mr_request *request, const struct path *path, int 
         set_op(request, method_is(request, "POST"), MR_OP_COPY);
 }
 
-static void route_object(struct mr_request *request, const struct path *path, int at, bool media)
+static void route_object(struct ds_request *request, const struct path *path, int at, bool media)
 {
-    const char *alt = mr_request_query(request, "alt");
+    const char *alt = ds_request_query(request, "alt");
     request->object = decode(request, path->part[at].at, path->part[at].length);
     if (request->bad)
         return;
     if (!*request->object)
-        refuse(request, 400, "The object's name is empty.");
+        request_refuse(request, 400, "The object's name is empty.");
     else if (path->n == at + 2 && is(path, at + 1, "compose"))
         set_op(request, method_is(request, "POST"), MR_OP_COMPOSE);
     else if (path->n == at + 6 && is(path, at + 1, "copyTo"))
@@ -139,7 +139,7 @@ static void route_object(struct mr_request *request, const struct path *path, in
     else if (path->n == at + 4 && is(path, at + 1, "moveTo") && is(path, at + 2, "o"))
         route_move(request, path, at + 1);
     else if (path->n != at + 1)
-        refuse(request, 404, "Not Found"); /* slashes in names must be encoded: as the real service answers */
+        request_refuse(request, 404, "Not Found"); /* slashes in names must be encoded: as the real service answers */
     else if (reading(request))
         request->op = media || (alt && strcmp(alt, "media") == 0) ? MR_OP_GET : MR_OP_STAT;
     else
@@ -147,10 +147,10 @@ static void route_object(struct mr_request *request, const struct path *path, in
 }
 
 /* upload/storage/v1/b/BUCKET/o */
-static void route_upload(struct mr_request *request)
+static void route_upload(struct ds_request *request)
 {
-    const char *type = mr_request_query(request, "uploadType");
-    bool session = mr_request_query(request, "upload_id") != NULL;
+    const char *type = ds_request_query(request, "uploadType");
+    bool session = ds_request_query(request, "upload_id") != NULL;
     if (session && method_is(request, "DELETE"))
         request->op = MR_OP_CANCEL;
     else if (session)
@@ -162,12 +162,12 @@ static void route_upload(struct mr_request *request)
 }
 
 /* storage/v1/b... from segment `at`; media, upload: it followed download/ or upload/ */
-static void route_storage(struct mr_request *request, const struct path *path, int at, bool media, bool upload)
+static void route_storage(struct ds_request *request, const struct path *path, int at, bool media, bool upload)
 {
     int left = path->n - at - 3; /* segments after the b */
     if (left < 0 || path->n > SEGMENTS || !is(path, at, "storage") || !is(path, at + 1, "v1") ||
         !is(path, at + 2, "b")) {
-        refuse(request, 404, "Not Found");
+        request_refuse(request, 404, "Not Found");
         return;
     }
     at += 3;
@@ -180,7 +180,7 @@ static void route_storage(struct mr_request *request, const struct path *path, i
     else if (!upload && left >= 3 && is(path, at + 1, "o"))
         route_object(request, path, at + 2, media);
     else if (upload || media)
-        refuse(request, 404, "Not Found");
+        request_refuse(request, 404, "Not Found");
     else if (left == 0)
         set_op(request, reading(request) || method_is(request, "POST"), MR_OP_BUCKET);
     else if (left == 1)
@@ -190,21 +190,21 @@ static void route_storage(struct mr_request *request, const struct path *path, i
     else if (left == 3 && is(path, at + 1, "iam") && is(path, at + 2, "testPermissions"))
         set_op(request, reading(request), MR_OP_IAM);
     else
-        refuse(request, 404, "Not Found");
+        request_refuse(request, 404, "Not Found");
 }
 
 /* /bucket */
-static void route_xml_bucket(struct mr_request *request)
+static void route_xml_bucket(struct ds_request *request)
 {
-    if (reading(request) && mr_request_query(request, "uploads"))
+    if (reading(request) && ds_request_query(request, "uploads"))
         request->op = MR_OP_UPLOADS;
     else
         set_op(request, reading(request), MR_OP_LIST);
 }
 
-static void route_xml_object(struct mr_request *request)
+static void route_xml_object(struct ds_request *request)
 {
-    bool session = mr_request_query(request, "uploadId") != NULL;
+    bool session = ds_request_query(request, "uploadId") != NULL;
     if (reading(request))
         request->op = session ? MR_OP_PARTS : MR_OP_GET;
     else if (method_is(request, "PUT"))
@@ -214,15 +214,15 @@ static void route_xml_object(struct mr_request *request)
     else if (session)
         set_op(request, method_is(request, "POST"), MR_OP_COMPLETE);
     else
-        set_op(request, method_is(request, "POST") && mr_request_query(request, "uploads"), MR_OP_INITIATE);
+        set_op(request, method_is(request, "POST") && ds_request_query(request, "uploads"), MR_OP_INITIATE);
 }
 
 /* /bucket/object, slashes as they are */
-static void route_xml(struct mr_request *request, const struct path *path, const char *end)
+static void route_xml(struct ds_request *request, const struct path *path, const char *end)
 {
     request->xml = true;
     if (path->n < 1 || path->part[0].length == 0) {
-        refuse(request, 404, "Not Found");
+        request_refuse(request, 404, "Not Found");
         return;
     }
     request->bucket = decode(request, path->part[0].at, path->part[0].length);
@@ -237,7 +237,7 @@ static void route_xml(struct mr_request *request, const struct path *path, const
         route_xml_object(request);
 }
 
-static void parse_query(struct mr_request *request, const char *at)
+static void parse_query(struct ds_request *request, const char *at)
 {
     while (*at) {
         const char *end = strchrnul(at, '&');
@@ -245,14 +245,14 @@ static void parse_query(struct mr_request *request, const char *at)
         const char *key_end = equals ? equals : end;
         if (end > at) {
             if (request->n_query == MR_QUERY_MAX) {
-                refuse(request, 400, "Too many query parameters.");
+                request_refuse(request, 400, "Too many query parameters.");
                 request->bad_query = true;
                 return;
             }
-            char *key = mr_percent_decode(at, (size_t)(key_end - at), true);
-            char *value = equals ? mr_percent_decode(equals + 1, (size_t)(end - equals - 1), true) : strdup("");
+            char *key = ds_percent_decode(at, (size_t)(key_end - at), true);
+            char *value = equals ? ds_percent_decode(equals + 1, (size_t)(end - equals - 1), true) : strdup("");
             if (!key || !value) {
-                refuse(request, 400, "The query is not percent-encoded UTF-8.");
+                request_refuse(request, 400, "The query is not percent-encoded UTF-8.");
                 request->bad_query = true;
                 free(key); /* what asks for a parameter before the request is refused finds no half of one */
                 free(value);
@@ -265,7 +265,7 @@ static void parse_query(struct mr_request *request, const char *at)
     }
 }
 
-static void route(struct mr_request *request)
+static void route(struct ds_request *request)
 {
     const char *end = strchrnul(request->uri, '?');
     if (*end)
@@ -273,7 +273,7 @@ static void route(struct mr_request *request)
     if (request->bad)
         return;
     struct path path;
-    split(request->uri, end, &path);
+    request_split(request->uri, end, &path);
     if (is(&path, 0, "_devstore") && path.n == 2) {
         set_op(request, reading(request) || method_is(request, "POST") || method_is(request, "DELETE"), MR_OP_ADMIN);
         request->tail = strndup(path.part[1].at, path.part[1].length);
@@ -281,7 +281,7 @@ static void route(struct mr_request *request)
         if (path.n == 3 && is(&path, 1, "storage") && is(&path, 2, "v1"))
             set_op(request, method_is(request, "POST"), MR_OP_BATCH);
         else
-            refuse(request, 404, "Not Found");
+            request_refuse(request, 404, "Not Found");
     } else if (is(&path, 0, "download")) {
         route_storage(request, &path, 1, true, false);
     } else if (is(&path, 0, "upload")) {
@@ -293,14 +293,14 @@ static void route(struct mr_request *request)
     }
 }
 
-int mr_request_init(struct mr_request *request, const char *method, const char *uri)
+int ds_request_init(struct ds_request *request, const char *method, const char *uri)
 {
     memset(request, 0, sizeof *request);
     request->op = MR_OP_OTHER;
     request->method = strdup(method);
     request->uri = strdup(uri);
     if (!request->method || !request->uri) {
-        mr_request_close(request);
+        ds_request_close(request);
         mr_error_set(MR_E_NO_MEMORY, "no memory for a request");
         return -1;
     }
@@ -308,7 +308,7 @@ int mr_request_init(struct mr_request *request, const char *method, const char *
     return 0;
 }
 
-void mr_request_close(struct mr_request *request)
+void ds_request_close(struct ds_request *request)
 {
     free(request->method);
     free(request->uri);
@@ -322,11 +322,11 @@ void mr_request_close(struct mr_request *request)
         free(request->query[i].key);
         free(request->query[i].value);
     }
-    mr_text_close(&request->body);
+    ds_text_close(&request->body);
     memset(request, 0, sizeof *request);
 }
 
-const char *mr_request_query(const struct mr_request *request, const char *key)
+const char *ds_request_query(const struct ds_request *request, const char *key)
 {
     for (int i = 0; i < request->n_query; i++) {
         if (strcmp(request->query[i].key, key) == 0)
@@ -335,30 +335,30 @@ const char *mr_request_query(const struct mr_request *request, const char *key)
     return NULL;
 }
 
-const char *mr_request_header(const struct mr_request *request, const char *name)
+const char *ds_request_header(const struct ds_request *request, const char *name)
 {
     return request->header ? request->header(request->header_cls, name) : NULL;
 }
 
-void mr_reply_init(struct mr_reply *reply)
+void ds_reply_init(struct ds_reply *reply)
 {
     memset(reply, 0, sizeof *reply);
     reply->status = 200;
     reply->fd = -1;
 }
 
-void mr_reply_close(struct mr_reply *reply)
+void ds_reply_close(struct ds_reply *reply)
 {
     for (int i = 0; i < reply->n_headers; i++)
         free(reply->headers[i].value);
-    mr_text_close(&reply->body);
-    mr_object_unref(reply->object);
+    ds_text_close(&reply->body);
+    ds_object_unref(reply->object);
     if (reply->fd >= 0)
         close(reply->fd);
-    mr_reply_init(reply);
+    ds_reply_init(reply);
 }
 
-void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
+void ds_reply_header(struct ds_reply *reply, const char *name, const char *fmt, ...)
 {
     if (reply->n_headers == MR_REPLY_HEADERS)
         return;
@@ -373,7 +373,7 @@ void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, 
     reply->headers[reply->n_headers++].value = value;
 }
 
-void mr_reply_header_named(struct mr_reply *reply, const char *name, const char *value)
+void ds_reply_header_named(struct ds_reply *reply, const char *name, const char *value)
 {
     size_t length = strlen(value) + 1, name_length = strlen(name) + 1;
     char *both = reply->n_headers < MR_REPLY_HEADERS ? malloc(length + name_length) : NULL;
@@ -424,53 +424,53 @@ static size_t status_index(unsigned status)
     return i;
 }
 
-const char *mr_status_phrase(unsigned status)
+const char *ds_status_phrase(unsigned status)
 {
     return statuses[status_index(status)].phrase;
 }
 
-const char *mr_status_code(unsigned status)
+const char *ds_status_code(unsigned status)
 {
     return statuses[status_index(status)].xml;
 }
 
-static void error_body(struct mr_text *body, bool xml, unsigned status, const char *reason, const char *message)
+static void error_body(struct ds_text *body, bool xml, unsigned status, const char *reason, const char *message)
 {
     if (xml) {
-        mr_text_printf(body, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>",
+        ds_text_printf(body, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>",
                        reason ? reason : statuses[status_index(status)].xml);
-        mr_xml_text(body, message);
-        mr_text_puts(body, "</Message></Error>");
+        ds_xml_text(body, message);
+        ds_text_puts(body, "</Message></Error>");
         return;
     }
-    mr_text_printf(body, "{\"error\":{\"code\":%u,\"message\":", status);
-    mr_text_json_string(body, message);
-    mr_text_puts(body, ",\"errors\":[{\"message\":");
-    mr_text_json_string(body, message);
-    mr_text_puts(body, ",\"domain\":\"global\",\"reason\":");
-    mr_text_json_string(body, reason ? reason : statuses[status_index(status)].reason);
-    mr_text_puts(body, "}]}}");
+    ds_text_printf(body, "{\"error\":{\"code\":%u,\"message\":", status);
+    ds_text_json_string(body, message);
+    ds_text_puts(body, ",\"errors\":[{\"message\":");
+    ds_text_json_string(body, message);
+    ds_text_puts(body, ",\"domain\":\"global\",\"reason\":");
+    ds_text_json_string(body, reason ? reason : statuses[status_index(status)].reason);
+    ds_text_puts(body, "}]}}");
 }
 
 /* Body and Content-Type of an error of S3's, under the reply's status. */
-static void s3_error_body(struct mr_reply *reply, const struct mr_request *request, const char *code,
+static void s3_error_body(struct ds_reply *reply, const struct ds_request *request, const char *code,
                           const char *message)
 {
     char id[20];
     snprintf(id, sizeof id, "%016" PRIX64, request->id);
-    mr_reply_header(reply, "Content-Type", "application/xml");
-    mr_text_puts(&reply->body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
-    mr_xml_put(&reply->body, "Code", code);
-    mr_xml_put(&reply->body, "Message", message);
+    ds_reply_header(reply, "Content-Type", "application/xml");
+    ds_text_puts(&reply->body, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
+    ds_xml_put(&reply->body, "Code", code);
+    ds_xml_put(&reply->body, "Message", message);
     if (request->object)
-        mr_xml_put(&reply->body, "Key", request->object);
+        ds_xml_put(&reply->body, "Key", request->object);
     if (request->bucket)
-        mr_xml_put(&reply->body, "BucketName", request->bucket);
-    mr_xml_put(&reply->body, "RequestId", id);
-    mr_text_puts(&reply->body, "</Error>");
+        ds_xml_put(&reply->body, "BucketName", request->bucket);
+    ds_xml_put(&reply->body, "RequestId", id);
+    ds_text_puts(&reply->body, "</Error>");
 }
 
-void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
+void ds_reply_error(struct ds_reply *reply, const struct ds_request *request, unsigned status, const char *reason,
                     const char *fmt, ...)
 {
     va_list args;
@@ -479,10 +479,10 @@ void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, un
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
     size_t length = strlen(message);
-    while (length > 0 && !mr_utf8_valid(message, length)) /* cut in the middle of a character */
+    while (length > 0 && !ds_utf8_valid(message, length)) /* cut in the middle of a character */
         message[--length] = 0;
     bool close_after = reply->close;
-    mr_reply_close(reply);
+    ds_reply_close(reply);
     reply->close = close_after;
     reply->status = status;
     if (status == 304)
@@ -492,12 +492,12 @@ void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, un
         s3_error_body(reply, request, is_code ? reason : statuses[status_index(status)].xml, message);
         return;
     }
-    mr_reply_header(reply, "Content-Type", "%s",
+    ds_reply_header(reply, "Content-Type", "%s",
                     request->xml ? "application/xml; charset=UTF-8" : "application/json; charset=UTF-8");
     error_body(&reply->body, request->xml, status, reason, message);
 }
 
-void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *request)
+void ds_reply_from_error(struct ds_reply *reply, const struct ds_request *request)
 {
     unsigned status = 500;
     switch (mr_error_code()) {
@@ -517,5 +517,5 @@ void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *reques
     default:
         break;
     }
-    mr_reply_error(reply, request, status, NULL, "%s", mr_error_text());
+    ds_reply_error(reply, request, status, NULL, "%s", mr_error_text());
 }

@@ -12,8 +12,8 @@
 #include "devstore/bucket.h"
 #include "devstore/text.h"
 
-/* What a request does; the names (mr_op_names) are those of --fault patterns and of the statistics. */
-enum mr_op {
+/* What a request does; the names (ds_op_names) are those of --fault patterns and of the statistics. */
+enum ds_op {
     MR_OP_LIST,   /* objects of a bucket */
     MR_OP_GET,    /* an object's bytes */
     MR_OP_STAT,   /* an object's metadata */
@@ -38,29 +38,29 @@ enum mr_op {
     MR_OP_OTHER,   /* no such route */
     MR_OP_COUNT
 };
-/* Whether its body is an object's bytes, to be taken by an mr_upload. */
-bool mr_op_uploads(enum mr_op op);
-extern const char *const mr_op_names[MR_OP_COUNT];
+/* Whether its body is an object's bytes, to be taken by an ds_upload. */
+bool ds_op_uploads(enum ds_op op);
+extern const char *const ds_op_names[MR_OP_COUNT];
 
 #define MR_QUERY_MAX 64
 
-struct mr_fault;
-struct mr_s3_auth;
+struct ds_fault;
+struct ds_s3_auth;
 
-struct mr_request {
+struct ds_request {
     char *method, *uri; /* as sent */
-    enum mr_op op;
+    enum ds_op op;
     int bad;                      /* a status with which to refuse it (400, 404, 405), or 0 */
     const char *why;              /* for bad */
     bool bad_query;               /* the query cannot be read */
     const char *code;             /* S3: for bad */
     bool changed;                 /* answer as if the object had the next generation (a fault) */
-    const struct mr_fault *fault; /* that hits it, or NULL */
+    const struct ds_fault *fault; /* that hits it, or NULL */
     bool xml;                     /* /bucket/object: errors are XML */
     bool secure;                  /* came by TLS */
     bool s3;                      /* it is one of S3's, whose errors are XML too */
     uint64_t id;                  /* S3: of the request */
-    struct mr_s3_auth *auth;      /* S3: what its signature says, once that was checked; malloc'ed */
+    struct ds_s3_auth *auth;      /* S3: what its signature says, once that was checked; malloc'ed */
     char *bucket, *object;        /* decoded, or NULL */
     char *to_bucket, *to_object;  /* COPY: where to; else NULL */
     bool move;                    /* COPY: a moveTo */
@@ -75,49 +75,49 @@ struct mr_request {
     void (*each_header)(void *cls, void (*visit)(void *visit_cls, const char *name, const char *value),
                         void *visit_cls);
     void *header_cls;
-    struct mr_text body; /* of the operations that take JSON or a batch */
+    struct ds_text body; /* of the operations that take JSON or a batch */
 };
 
 /* Takes method and uri apart. 0, or -1 (no memory). What is wrong with them is in `bad`. */
-int mr_request_init(struct mr_request *request, const char *method, const char *uri);
-void mr_request_close(struct mr_request *request);
+int ds_request_init(struct ds_request *request, const char *method, const char *uri);
+void ds_request_close(struct ds_request *request);
 /* The value of the first query parameter of that name, or NULL. */
-const char *mr_request_query(const struct mr_request *request, const char *key);
-const char *mr_request_header(const struct mr_request *request, const char *name);
+const char *ds_request_query(const struct ds_request *request, const char *key);
+const char *ds_request_header(const struct ds_request *request, const char *name);
 
 #define MR_REPLY_HEADERS 48
 
-struct mr_reply {
+struct ds_reply {
     unsigned status;
     int n_headers;
     struct {
         const char *name; /* a constant, or in the value's memory */
         char *value;
     } headers[MR_REPLY_HEADERS];
-    struct mr_text body; /* when object is NULL */
+    struct ds_text body; /* when object is NULL */
     /* Bytes [first, first + length) of an object; fd: its open file, or -1 when it is in memory. Owned. */
-    struct mr_object *object;
+    struct ds_object *object;
     int fd;
     uint64_t first, length;
     bool chunked; /* the body is sent without its length */
     bool close;   /* end the connection after this reply: the request's body was not read */
 };
 
-void mr_reply_init(struct mr_reply *reply);
-void mr_reply_close(struct mr_reply *reply);
-void mr_reply_header(struct mr_reply *reply, const char *name, const char *fmt, ...)
+void ds_reply_init(struct ds_reply *reply);
+void ds_reply_close(struct ds_reply *reply);
+void ds_reply_header(struct ds_reply *reply, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same with a name that is copied. */
-void mr_reply_header_named(struct mr_reply *reply, const char *name, const char *value);
+void ds_reply_header_named(struct ds_reply *reply, const char *name, const char *value);
 /* Replaces what is in the reply by an error in GCS's form (XML for the XML routes, where reason is the Code), or in
  * S3's. reason NULL: by the status. */
-void mr_reply_error(struct mr_reply *reply, const struct mr_request *request, unsigned status, const char *reason,
+void ds_reply_error(struct ds_reply *reply, const struct ds_request *request, unsigned status, const char *reason,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* The same from this thread's mr_error: NOT_FOUND 404, CHANGED 412, EXISTS 409, USAGE and PROTOCOL 400, others 500. */
-void mr_reply_from_error(struct mr_reply *reply, const struct mr_request *request);
+void ds_reply_from_error(struct ds_reply *reply, const struct ds_request *request);
 /* "Not Found" */
-const char *mr_status_phrase(unsigned status);
+const char *ds_status_phrase(unsigned status);
 /* The Code of an XML error of that status: "NoSuchKey" */
-const char *mr_status_code(unsigned status);
+const char *ds_status_code(unsigned status);
 
 #endif

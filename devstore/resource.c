@@ -80,9 +80,9 @@ static const char *const names[] = {
     NULL,
 };
 
-void mr_resource_base(const struct mr_request *request, char base[300])
+void ds_resource_base(const struct ds_request *request, char base[300])
 {
-    const char *host = mr_request_header(request, "Host");
+    const char *host = ds_request_header(request, "Host");
     bool good = host && *host && strlen(host) < 280;
     for (const char *at = host; good && *at; at++)
         good = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
@@ -90,95 +90,95 @@ void mr_resource_base(const struct mr_request *request, char base[300])
     snprintf(base, 300, "%s://%s", request->secure ? "https" : "http", good ? host : "localhost");
 }
 
-int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const struct mr_request *request,
-                     const struct mr_fields *fields, int node)
+int ds_resource_init(struct ds_resource *resource, const struct ds_bucket *bucket, const struct ds_request *request,
+                     const struct ds_fields *fields, int node)
 {
     resource->wanted = 0;
-    resource->bucket = mr_bucket_name(bucket);
-    resource->storage_class = mr_bucket_settings(bucket)->storage_class;
-    mr_resource_base(request, resource->base);
+    resource->bucket = ds_bucket_name(bucket);
+    resource->storage_class = ds_bucket_settings(bucket)->storage_class;
+    ds_resource_base(request, resource->base);
     if (node < 0)
         return 0;
-    if (mr_fields_known(fields, node, names) < 0)
+    if (ds_fields_known(fields, node, names) < 0)
         return -1;
     for (unsigned i = 0; i < FIELDS; i++) {
-        if (mr_fields_under(fields, node, names[i]) >= 0)
+        if (ds_fields_under(fields, node, names[i]) >= 0)
             resource->wanted |= 1u << i;
     }
     return 0;
 }
 
-int mr_resource_wants_crc(const struct mr_resource *resource)
+int ds_resource_wants_crc(const struct ds_resource *resource)
 {
     return resource->wanted >> CRC32C & 1;
 }
 
 /* "name": with a comma in front of all but the first; 0 when the field is not wanted. */
-static bool begin(const struct mr_resource *resource, struct mr_text *out, enum field field)
+static bool resource_begin(const struct ds_resource *resource, struct ds_text *out, enum field field)
 {
     if (!(resource->wanted >> field & 1))
         return false;
     if (out->failed)
         return false;
     if (out->data[out->length - 1] != '{')
-        mr_text_append(out, ",", 1);
-    mr_text_append(out, "\"", 1);
-    mr_text_puts(out, names[field]);
-    mr_text_append(out, "\":", 2);
+        ds_text_append(out, ",", 1);
+    ds_text_append(out, "\"", 1);
+    ds_text_puts(out, names[field]);
+    ds_text_append(out, "\":", 2);
     return true;
 }
 
-static void put_string(const struct mr_resource *resource, struct mr_text *out, enum field field, const char *value)
+static void put_string(const struct ds_resource *resource, struct ds_text *out, enum field field, const char *value)
 {
-    if (value && begin(resource, out, field))
-        mr_text_json_string(out, value);
+    if (value && resource_begin(resource, out, field))
+        ds_text_json_string(out, value);
 }
 
 /* 64-bit numbers are strings in Google's JSON. */
-static void put_number(const struct mr_resource *resource, struct mr_text *out, enum field field, uint64_t value)
+static void put_number(const struct ds_resource *resource, struct ds_text *out, enum field field, uint64_t value)
 {
     char digits[24], *at = digits + sizeof digits;
-    if (!begin(resource, out, field))
+    if (!resource_begin(resource, out, field))
         return;
     *--at = '"';
     do
         *--at = (char)('0' + value % 10);
     while ((value /= 10) > 0);
     *--at = '"';
-    mr_text_append(out, at, (size_t)(digits + sizeof digits - at));
+    ds_text_append(out, at, (size_t)(digits + sizeof digits - at));
 }
 
-static void put_time(const struct mr_resource *resource, struct mr_text *out, enum field field, int64_t microseconds)
+static void put_time(const struct ds_resource *resource, struct ds_text *out, enum field field, int64_t microseconds)
 {
-    if (!begin(resource, out, field))
+    if (!resource_begin(resource, out, field))
         return;
-    mr_text_append(out, "\"", 1);
-    mr_text_time(out, microseconds);
-    mr_text_append(out, "\"", 1);
+    ds_text_append(out, "\"", 1);
+    ds_text_time(out, microseconds);
+    ds_text_append(out, "\"", 1);
 }
 
-static void put_link(const struct mr_resource *resource, struct mr_text *out, enum field field,
-                     const struct mr_object *object)
+static void put_link(const struct ds_resource *resource, struct ds_text *out, enum field field,
+                     const struct ds_object *object)
 {
-    if (!begin(resource, out, field))
+    if (!resource_begin(resource, out, field))
         return;
-    mr_text_printf(out, "\"%s%s/storage/v1/b/%s/o/", resource->base, field == MEDIA_LINK ? "/download" : "",
+    ds_text_printf(out, "\"%s%s/storage/v1/b/%s/o/", resource->base, field == MEDIA_LINK ? "/download" : "",
                    resource->bucket);
-    mr_text_percent(out, object->name);
+    ds_text_percent(out, object->name);
     if (field == MEDIA_LINK)
-        mr_text_printf(out, "?generation=%" PRIu64 "&alt=media", object->generation);
-    mr_text_append(out, "\"", 1);
+        ds_text_printf(out, "?generation=%" PRIu64 "&alt=media", object->generation);
+    ds_text_append(out, "\"", 1);
 }
 
-void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out)
+void ds_resource_write(const struct ds_resource *resource, struct ds_object *object, struct ds_text *out)
 {
-    mr_text_append(out, "{", 1);
+    ds_text_append(out, "{", 1);
     put_string(resource, out, KIND, "storage#object");
-    if (begin(resource, out, ID)) {
-        struct mr_text id = {0};
-        mr_text_printf(&id, "%s/%s/%" PRIu64, resource->bucket, object->name, object->generation);
-        mr_text_json_string(out, id.data ? id.data : "");
-        mr_text_close(&id);
+    if (resource_begin(resource, out, ID)) {
+        struct ds_text id = {0};
+        ds_text_printf(&id, "%s/%s/%" PRIu64, resource->bucket, object->name, object->generation);
+        ds_text_json_string(out, id.data ? id.data : "");
+        ds_text_close(&id);
     }
     put_link(resource, out, SELF_LINK, object);
     put_link(resource, out, MEDIA_LINK, object);
@@ -198,7 +198,7 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
     put_number(resource, out, SIZE, object->size);
     uint32_t crc;
     char base64[25];
-    if (mr_resource_wants_crc(resource) && mr_object_crc(object, &crc) == 0) {
+    if (ds_resource_wants_crc(resource) && ds_object_crc(object, &crc) == 0) {
         mr_crc32c_to_base64(crc, base64);
         put_string(resource, out, CRC32C, base64);
     }
@@ -206,14 +206,14 @@ void mr_resource_write(const struct mr_resource *resource, struct mr_object *obj
         EVP_EncodeBlock((unsigned char *)base64, object->md5, sizeof object->md5);
         put_string(resource, out, MD5, base64);
     }
-    if (begin(resource, out, ETAG))
-        mr_text_printf(out, "\"%" PRIu64 "/%" PRIu64 "\"", object->generation, object->metageneration);
+    if (resource_begin(resource, out, ETAG))
+        ds_text_printf(out, "\"%" PRIu64 "/%" PRIu64 "\"", object->generation, object->metageneration);
     put_time(resource, out, TIME_CREATED, object->created_us);
     put_time(resource, out, UPDATED, object->updated_us);
     put_time(resource, out, TIME_STORAGE_CLASS_UPDATED, object->created_us);
-    if (object->component_count && begin(resource, out, COMPONENT_COUNT))
-        mr_text_printf(out, "%u", object->component_count);
-    if (object->attributes[MR_ATTR_METADATA] && begin(resource, out, METADATA))
-        mr_text_puts(out, object->attributes[MR_ATTR_METADATA]);
-    mr_text_append(out, "}", 1);
+    if (object->component_count && resource_begin(resource, out, COMPONENT_COUNT))
+        ds_text_printf(out, "%u", object->component_count);
+    if (object->attributes[MR_ATTR_METADATA] && resource_begin(resource, out, METADATA))
+        ds_text_puts(out, object->attributes[MR_ATTR_METADATA]);
+    ds_text_append(out, "}", 1);
 }

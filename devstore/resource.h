@@ -9,20 +9,20 @@
 #include "devstore/request.h"
 #include "devstore/text.h"
 
-struct mr_resource {
-    uint32_t wanted;                    /* one bit a field, from mr_resource_init */
+struct ds_resource {
+    uint32_t wanted;                    /* one bit a field, from ds_resource_init */
     const char *bucket, *storage_class; /* the class of objects without one */
     char base[300];                     /* "http://host:port", the start of its links */
 };
 
 /* node: of `fields`, the one that stands for the object. 0 or -1 (USAGE: unknown field). */
-int mr_resource_init(struct mr_resource *resource, const struct mr_bucket *bucket, const struct mr_request *request,
-                     const struct mr_fields *fields, int node);
-/* Whether the crc32c is among the fields: mr_resource_write then wants it computed. */
-int mr_resource_wants_crc(const struct mr_resource *resource);
+int ds_resource_init(struct ds_resource *resource, const struct ds_bucket *bucket, const struct ds_request *request,
+                     const struct ds_fields *fields, int node);
+/* Whether the crc32c is among the fields: ds_resource_write then wants it computed. */
+int ds_resource_wants_crc(const struct ds_resource *resource);
 /* Appends the JSON object. crc32c is left out when it cannot be computed (the file is gone). */
-void mr_resource_write(const struct mr_resource *resource, struct mr_object *object, struct mr_text *out);
+void ds_resource_write(const struct ds_resource *resource, struct ds_object *object, struct ds_text *out);
 /* "http://" or "https://" and the Host header, or localhost when that holds anything odd. */
-void mr_resource_base(const struct mr_request *request, char base[300]);
+void ds_resource_base(const struct ds_request *request, char base[300]);
 
 #endif

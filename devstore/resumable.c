@@ -17,146 +17,147 @@
 #include "devstore/upload_impl.h"
 
 /* Where the client sends its chunks: what it asked for about the answer and the payer stays in the address. */
-static void put_location(const struct mr_request *request, const struct mr_session *session, struct mr_reply *reply)
+static void put_location(const struct ds_request *request, const struct ds_session *session, struct ds_reply *reply)
 {
     static const char *const kept[] = {"fields", "userProject", "prettyPrint", NULL};
     char base[300];
-    mr_resource_base(request, base);
-    struct mr_text url = {0};
-    mr_text_printf(&url, "%s/upload/storage/v1/b/%s/o?uploadType=resumable&name=", base,
-                   mr_bucket_name(session->bucket));
-    mr_text_percent(&url, session->metadata.name);
+    ds_resource_base(request, base);
+    struct ds_text url = {0};
+    ds_text_printf(&url, "%s/upload/storage/v1/b/%s/o?uploadType=resumable&name=", base,
+                   ds_bucket_name(session->bucket));
+    ds_text_percent(&url, session->metadata.name);
     for (int i = 0; kept[i]; i++) {
-        const char *value = mr_request_query(request, kept[i]);
+        const char *value = ds_request_query(request, kept[i]);
         if (value) {
-            mr_text_printf(&url, "&%s=", kept[i]);
-            mr_text_percent(&url, value);
+            ds_text_printf(&url, "&%s=", kept[i]);
+            ds_text_percent(&url, value);
         }
     }
-    mr_text_printf(&url, "&upload_id=%s", session->id);
-    mr_reply_header(reply, "Location", "%s", url.data ? url.data : "");
-    mr_reply_header(reply, "X-GUploader-UploadID", "%s", session->id);
+    ds_text_printf(&url, "&upload_id=%s", session->id);
+    ds_reply_header(reply, "Location", "%s", url.data ? url.data : "");
+    ds_reply_header(reply, "X-GUploader-UploadID", "%s", session->id);
     reply->body.failed |= url.failed;
-    mr_text_close(&url);
+    ds_text_close(&url);
 }
 
 /* 0, or -1: the error. */
-static int read_start(const struct mr_request *request, struct mr_session *session)
+static int read_start(const struct ds_request *request, struct ds_session *session)
 {
-    const char *name = mr_request_query(request, "name");
-    const char *type = mr_request_header(request, "X-Upload-Content-Type");
-    const char *length = mr_request_header(request, "X-Upload-Content-Length");
-    struct mr_metadata *metadata = &session->metadata;
-    if (request->body.length > 0 && mr_metadata_parse(metadata, request->body.data, request->body.length) < 0)
+    const char *name = ds_request_query(request, "name");
+    const char *type = ds_request_header(request, "X-Upload-Content-Type");
+    const char *length = ds_request_header(request, "X-Upload-Content-Length");
+    struct ds_metadata *metadata = &session->metadata;
+    if (request->body.length > 0 && ds_metadata_parse(metadata, request->body.data, request->body.length) < 0)
         return -1;
-    if (name && mr_metadata_set_name(metadata, name) < 0)
+    if (name && ds_metadata_set_name(metadata, name) < 0)
         return -1;
     if (!metadata->name) {
         mr_error_set(MR_E_USAGE, "The object has no name: neither in the query nor in the metadata.");
         return -1;
     }
     if (type && !metadata->attributes[MR_ATTR_CONTENT_TYPE] &&
-        mr_metadata_set(metadata, MR_ATTR_CONTENT_TYPE, type) < 0)
+        ds_metadata_set(metadata, MR_ATTR_CONTENT_TYPE, type) < 0)
         return -1;
-    if (length && (mr_parse_u64(length, &session->total) < 0 || session->total == UINT64_MAX)) {
+    if (length && (ds_parse_u64(length, &session->total) < 0 || session->total == UINT64_MAX)) {
         mr_error_set(MR_E_USAGE, "Invalid value for X-Upload-Content-Length: \"%.100s\"", length);
         return -1;
     }
     return 0;
 }
 
-/* The conditions are checked when the upload begins, and again by mr_bucket_put when it ends. */
-static int check_now(const struct mr_session *session)
+/* The conditions are checked when the upload begins, and again by ds_bucket_put when it ends. */
+static int check_now(const struct ds_session *session)
 {
-    struct mr_object *live = mr_bucket_get(session->bucket, session->metadata.name);
+    struct ds_object *live = ds_bucket_get(session->bucket, session->metadata.name);
     unsigned failed =
-        mr_conditions_fail(&session->conditions, live ? live->generation : 0, live ? live->metageneration : 0);
-    mr_object_unref(live);
+        ds_conditions_fail(&session->conditions, live ? live->generation : 0, live ? live->metageneration : 0);
+    ds_object_unref(live);
     if (failed)
         mr_error_set(MR_E_CHANGED, "At least one of the pre-conditions you specified did not hold.");
     return failed ? -1 : 0;
 }
 
-void mr_api_resumable(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_api_resumable(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = NULL;
-    struct mr_conditions conditions;
-    if (!bucket || mr_api_conditions(request, &conditions, reply) < 0)
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
+    struct ds_session *session = NULL;
+    struct ds_conditions conditions;
+    if (!bucket || ds_api_conditions(request, &conditions, reply) < 0)
         return;
-    session = mr_session_new(bucket, false);
+    session = ds_session_new(bucket, false);
     if (!session)
         goto fail;
     session->conditions = conditions;
     if (read_start(request, session) < 0 || check_now(session) < 0)
         goto fail;
     uint64_t hint = session->total == UINT64_MAX ? 0 : session->total;
-    if (mr_sink_open(&session->sink, mr_bucket_folder(bucket), hint, api->md5) < 0 ||
-        mr_sessions_add(api->sessions, session) < 0)
+    if (ds_sink_open(&session->sink, ds_bucket_folder(bucket), hint, api->md5) < 0 ||
+        ds_sessions_add(api->sessions, session) < 0)
         goto fail;
     put_location(request, session, reply);
-    mr_session_unref(session);
+    ds_session_unref(session);
     return;
 fail:
-    mr_reply_from_error(reply, request);
-    mr_session_unref(session);
+    ds_reply_from_error(reply, request);
+    ds_session_unref(session);
 }
 
 /* The session of the request; NULL: the reply says why not. */
-static struct mr_session *find(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+static struct ds_session *resumable_find(const struct ds_api *api, const struct ds_request *request,
+                                         struct ds_reply *reply)
 {
-    const char *id = mr_request_query(request, "upload_id");
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_sessions_find(api->sessions, id ? id : "", bucket, false) : NULL;
+    const char *id = ds_request_query(request, "upload_id");
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
+    struct ds_session *session = bucket ? ds_sessions_find(api->sessions, id ? id : "", bucket, false) : NULL;
     if (!bucket)
         return NULL;
     if (!session) {
-        mr_reply_error(reply, request, 404, NULL, "No such upload session.");
+        ds_reply_error(reply, request, 404, NULL, "No such upload session.");
         return NULL;
     }
     pthread_mutex_lock(&session->lock);
     if (request->fault && request->fault->kind == MR_FAULT_EXPIRE && !session->result && !session->gone) {
         session->gone = true;
         session->writer = NULL;
-        mr_session_drop_bytes(session);
+        ds_session_drop_bytes(session);
     }
     bool gone = session->gone;
     pthread_mutex_unlock(&session->lock);
     if (gone) {
-        mr_reply_error(reply, request, 410, NULL, "The upload session has expired.");
-        mr_session_unref(session);
+        ds_reply_error(reply, request, 410, NULL, "The upload session has expired.");
+        ds_session_unref(session);
         return NULL;
     }
     return session;
 }
 
-void mr_api_cancel(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_api_cancel(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    struct mr_session *session = find(api, request, reply);
+    struct ds_session *session = resumable_find(api, request, reply);
     if (!session)
         return;
     pthread_mutex_lock(&session->lock);
     session->writer = NULL;
     if (!session->result)
         session->gone = true;
-    mr_session_drop_bytes(session);
+    ds_session_drop_bytes(session);
     pthread_mutex_unlock(&session->lock);
-    mr_sessions_remove(api->sessions, session);
-    mr_session_unref(session);
+    ds_sessions_remove(api->sessions, session);
+    ds_session_unref(session);
     reply->status = 499;
 }
 
 struct chunk {
-    struct mr_upload base;
-    const struct mr_api *api;
-    const struct mr_request *request;
-    struct mr_session *session;
+    struct ds_upload base;
+    const struct ds_api *api;
+    const struct ds_request *request;
+    struct ds_session *session;
     bool probe;
     uint64_t first, length;  /* of the chunk, as Content-Range has it; length UINT64_MAX: as much as comes */
     uint64_t total;          /* UINT64_MAX: not given */
     uint64_t came, keep_end; /* bytes of the body so far; the upload's bytes from keep_end on are not kept */
     bool failed;             /* the error is in failure */
-    struct mr_reply failure;
+    struct ds_reply failure;
 };
 
 /* "bytes a-b/N", with N or a-b as '*'. 0 or -1. */
@@ -171,7 +172,7 @@ static int parse_content_range(const char *text, struct chunk *chunk)
     if (!slash)
         return -1;
     *slash = 0;
-    if (strcmp(slash + 1, "*") != 0 && (mr_parse_u64(slash + 1, &chunk->total) < 0 || chunk->total == UINT64_MAX))
+    if (strcmp(slash + 1, "*") != 0 && (ds_parse_u64(slash + 1, &chunk->total) < 0 || chunk->total == UINT64_MAX))
         return -1;
     if (strcmp(range, "*") == 0) {
         chunk->probe = true;
@@ -182,7 +183,7 @@ static int parse_content_range(const char *text, struct chunk *chunk)
         return -1;
     *dash = 0;
     uint64_t last;
-    if (mr_parse_u64(range, &chunk->first) < 0 || mr_parse_u64(dash + 1, &last) < 0 || last < chunk->first ||
+    if (ds_parse_u64(range, &chunk->first) < 0 || ds_parse_u64(dash + 1, &last) < 0 || last < chunk->first ||
         last == UINT64_MAX || (chunk->total != UINT64_MAX && last >= chunk->total))
         return -1;
     chunk->length = last - chunk->first + 1;
@@ -197,7 +198,7 @@ static bool is_last(const struct chunk *chunk)
 /* What is wrong with a chunk before its bytes are seen. The session's lock is held. 0, or -1 (USAGE). */
 static int check_chunk(const struct chunk *chunk)
 {
-    const struct mr_session *session = chunk->session;
+    const struct ds_session *session = chunk->session;
     if (session->total != UINT64_MAX && chunk->total != UINT64_MAX && session->total != chunk->total) {
         mr_error_set(MR_E_USAGE,
                      "Invalid request. The upload's size was said to be %" PRIu64 ", and now to be %" PRIu64 ".",
@@ -229,7 +230,7 @@ static int check_chunk(const struct chunk *chunk)
 
 static void place_keep_less(struct chunk *chunk, uint64_t body_length)
 {
-    const struct mr_fault *fault = chunk->request->fault;
+    const struct ds_fault *fault = chunk->request->fault;
     uint64_t length = chunk->length == UINT64_MAX ? body_length : chunk->length;
     chunk->keep_end = UINT64_MAX;
     if (fault && fault->kind == MR_FAULT_KEEP_LESS && !chunk->probe && length > 0) {
@@ -241,11 +242,11 @@ static void place_keep_less(struct chunk *chunk, uint64_t body_length)
 static void chunk_fail(struct chunk *chunk)
 {
     chunk->failed = true;
-    mr_reply_from_error(&chunk->failure, chunk->request);
+    ds_reply_from_error(&chunk->failure, chunk->request);
 }
 
 /* Bytes that continue what is kept and pending. */
-static int keep(struct mr_session *session, const uint8_t *bytes, size_t length)
+static int resumable_keep(struct ds_session *session, const uint8_t *bytes, size_t length)
 {
     while (length > 0) {
         size_t n = MR_QUANTUM - session->pending_length < length ? MR_QUANTUM - session->pending_length : length;
@@ -255,17 +256,17 @@ static int keep(struct mr_session *session, const uint8_t *bytes, size_t length)
         length -= n;
         if (session->pending_length == MR_QUANTUM) {
             session->pending_length = 0;
-            if (mr_sink_write(&session->sink, session->pending, MR_QUANTUM) < 0)
+            if (ds_sink_write(&session->sink, session->pending, MR_QUANTUM) < 0)
                 return -1;
         }
     }
     return 0;
 }
 
-static void chunk_write(struct mr_upload *base, const void *bytes, size_t length)
+static void chunk_write(struct ds_upload *base, const void *bytes, size_t length)
 {
     struct chunk *chunk = (struct chunk *)base;
-    struct mr_session *session = chunk->session;
+    struct ds_session *session = chunk->session;
     const uint8_t *at = bytes;
     uint64_t begin = chunk->first + chunk->came, end = begin + length;
     chunk->came += length;
@@ -276,49 +277,49 @@ static void chunk_write(struct mr_upload *base, const void *bytes, size_t length
         uint64_t have = session->sink.size + session->pending_length;
         if (end > chunk->keep_end)
             end = chunk->keep_end;
-        if (end > have && keep(session, at + (have - begin), (size_t)(end - have)) < 0)
+        if (end > have && resumable_keep(session, at + (have - begin), (size_t)(end - have)) < 0)
             chunk_fail(chunk);
     }
     pthread_mutex_unlock(&session->lock);
 }
 
-static void incomplete(const struct mr_session *session, struct mr_reply *reply)
+static void incomplete(const struct ds_session *session, struct ds_reply *reply)
 {
     reply->status = 308;
-    mr_reply_header(reply, "X-GUploader-UploadID", "%s", session->id);
+    ds_reply_header(reply, "X-GUploader-UploadID", "%s", session->id);
     if (session->sink.size > 0)
-        mr_reply_header(reply, "Range", "bytes=0-%" PRIu64, session->sink.size - 1);
+        ds_reply_header(reply, "Range", "bytes=0-%" PRIu64, session->sink.size - 1);
 }
 
 /* All bytes are there: makes the object. Whatever comes of it, the session takes no more. */
 static int finalise(struct chunk *chunk)
 {
-    struct mr_session *session = chunk->session;
+    struct ds_session *session = chunk->session;
     int rc = -1;
-    struct mr_object *object = mr_object_new(session->metadata.name);
-    if (!object || mr_sink_write(&session->sink, session->pending, session->pending_length) < 0)
+    struct ds_object *object = ds_object_new(session->metadata.name);
+    if (!object || ds_sink_write(&session->sink, session->pending, session->pending_length) < 0)
         goto out;
     session->pending_length = 0;
-    if (mr_metadata_hash_header(&session->metadata, mr_request_header(chunk->request, "x-goog-hash")) < 0 ||
-        mr_metadata_apply(&session->metadata, object) < 0 || mr_sink_fill(&session->sink, object) < 0 ||
-        mr_metadata_check_sums(&session->metadata, session->sink.crc, object->has_md5 ? object->md5 : NULL) < 0 ||
-        mr_sink_put(&session->sink, session->bucket, object, &session->conditions) < 0)
+    if (ds_metadata_hash_header(&session->metadata, ds_request_header(chunk->request, "x-goog-hash")) < 0 ||
+        ds_metadata_apply(&session->metadata, object) < 0 || ds_sink_fill(&session->sink, object) < 0 ||
+        ds_metadata_check_sums(&session->metadata, session->sink.crc, object->has_md5 ? object->md5 : NULL) < 0 ||
+        ds_sink_put(&session->sink, session->bucket, object, &session->conditions) < 0)
         goto out;
-    session->result = mr_object_stub(object);
+    session->result = ds_object_stub(object);
     rc = session->result ? 0 : -1;
 out:
     session->gone = rc < 0;
     if (rc < 0)
         chunk_fail(chunk);
-    mr_session_drop_bytes(session);
-    mr_object_unref(object);
+    ds_session_drop_bytes(session);
+    ds_object_unref(object);
     return rc;
 }
 
 /* Whether this request ends the upload; -1: it is at odds with itself. */
 static int completes(struct chunk *chunk)
 {
-    struct mr_session *session = chunk->session;
+    struct ds_session *session = chunk->session;
     uint64_t have = session->sink.size + session->pending_length;
     if (chunk->probe)
         return chunk->total != UINT64_MAX && chunk->total == session->sink.size;
@@ -337,13 +338,13 @@ static int completes(struct chunk *chunk)
     return is_last(chunk) && have == session->total;
 }
 
-static void chunk_finish(struct mr_upload *base, struct mr_reply *reply)
+static void chunk_finish(struct ds_upload *base, struct ds_reply *reply)
 {
     struct chunk *chunk = (struct chunk *)base;
-    struct mr_session *session = chunk->session;
+    struct ds_session *session = chunk->session;
     pthread_mutex_lock(&session->lock);
     if (!chunk->failed && !session->result && (session->gone || session->writer != chunk)) {
-        mr_reply_error(&chunk->failure, chunk->request, session->gone ? 410 : 503, NULL,
+        ds_reply_error(&chunk->failure, chunk->request, session->gone ? 410 : 503, NULL,
                        session->gone ? "The upload session has expired."
                                      : "Another request of the session came meanwhile.");
         chunk->failed = true;
@@ -356,18 +357,18 @@ static void chunk_finish(struct mr_upload *base, struct mr_reply *reply)
     if (session->writer == chunk)
         session->pending_length = 0; /* what makes no whole quantum is not kept */
     if (chunk->failed) {
-        mr_reply_close(reply);
+        ds_reply_close(reply);
         *reply = chunk->failure;
-        mr_reply_init(&chunk->failure);
+        ds_reply_init(&chunk->failure);
     } else if (session->result) {
-        mr_api_resource(chunk->request, session->bucket, session->result, reply);
+        ds_api_resource(chunk->request, session->bucket, session->result, reply);
     } else {
         incomplete(session, reply);
     }
     pthread_mutex_unlock(&session->lock);
 }
 
-static void chunk_destroy(struct mr_upload *base)
+static void chunk_destroy(struct ds_upload *base)
 {
     struct chunk *chunk = (struct chunk *)base;
     pthread_mutex_lock(&chunk->session->lock);
@@ -376,21 +377,21 @@ static void chunk_destroy(struct mr_upload *base)
         chunk->session->pending_length = 0;
     }
     pthread_mutex_unlock(&chunk->session->lock);
-    mr_reply_close(&chunk->failure);
-    mr_session_unref(chunk->session);
+    ds_reply_close(&chunk->failure);
+    ds_session_unref(chunk->session);
     free(chunk);
 }
 
-struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                      struct mr_reply *reply)
+struct ds_upload *ds_upload_chunk_new(const struct ds_api *api, const struct ds_request *request, uint64_t length,
+                                      struct ds_reply *reply)
 {
-    const char *range = mr_request_header(request, "Content-Range");
-    struct mr_session *session = find(api, request, reply);
+    const char *range = ds_request_header(request, "Content-Range");
+    struct ds_session *session = resumable_find(api, request, reply);
     struct chunk *chunk = session ? calloc(1, sizeof *chunk) : NULL;
     if (!chunk) {
         if (session)
-            mr_reply_error(reply, request, 500, NULL, "out of memory");
-        mr_session_unref(session);
+            ds_reply_error(reply, request, 500, NULL, "out of memory");
+        ds_session_unref(session);
         return NULL;
     }
     *chunk = (struct chunk){.base = {.write = chunk_write, .finish = chunk_finish, .destroy = chunk_destroy},
@@ -399,16 +400,16 @@ struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_
                             .session = session,
                             .length = UINT64_MAX,
                             .total = UINT64_MAX};
-    mr_reply_init(&chunk->failure);
+    ds_reply_init(&chunk->failure);
     bool bad = false;
     if (range && parse_content_range(range, chunk) < 0) {
-        mr_reply_error(reply, request, 400, NULL, "Failed to parse Content-Range header.");
+        ds_reply_error(reply, request, 400, NULL, "Failed to parse Content-Range header.");
         bad = true;
     }
     place_keep_less(chunk, length);
     pthread_mutex_lock(&session->lock);
     if (!bad && !session->result && check_chunk(chunk) < 0) {
-        mr_reply_from_error(reply, request);
+        ds_reply_from_error(reply, request);
         bad = true;
     }
     if (!bad && !session->result) {

@@ -9,32 +9,32 @@
 #define TRAILER_MAX 4096
 #define SIZE_DIGITS 15 /* of a chunk's size: no sum of two overflows */
 
-static int fail(const char *what)
+static int s3_chunked_fail(const char *what)
 {
     mr_error_set(MR_E_USAGE, "The aws-chunked body is malformed: %s.", what);
     return -1;
 }
 
 /* Collects bytes up to a CRLF. 1: the line is there, without it; 0: more is needed; -1. *used: how many were taken. */
-static int take_line(struct mr_s3_chunked *chunked, const char *bytes, size_t length, size_t *used)
+static int s3_chunked_take_line(struct ds_s3_chunked *chunked, const char *bytes, size_t length, size_t *used)
 {
     for (*used = 0; *used < length;) {
         char c = bytes[(*used)++];
         if (c == '\n') {
             if (chunked->line_length == 0 || chunked->line[chunked->line_length - 1] != '\r')
-                return fail("a line does not end with CRLF");
+                return s3_chunked_fail("a line does not end with CRLF");
             chunked->line[--chunked->line_length] = 0;
             return 1;
         }
         if (chunked->line_length + 1 == sizeof chunked->line || c == 0)
-            return fail("a line is too long, or holds a zero byte");
+            return s3_chunked_fail("a line is too long, or holds a zero byte");
         chunked->line[chunked->line_length++] = c;
     }
     return 0;
 }
 
 /* SIZE[;chunk-signature=HEX] */
-static int begin_chunk(struct mr_s3_chunked *chunked)
+static int begin_chunk(struct ds_s3_chunked *chunked)
 {
     static const char name[] = "chunk-signature=";
     char *semicolon = strchr(chunked->line, ';');
@@ -47,9 +47,9 @@ static int begin_chunk(struct mr_s3_chunked *chunked)
             memcpy(chunked->signature, value + sizeof name - 1, strlen(value) - (sizeof name - 1) + 1);
     }
     if (digits == 0 || digits > SIZE_DIGITS || digits != strlen(chunked->line))
-        return fail("a chunk's size is no hexadecimal number");
+        return s3_chunked_fail("a chunk's size is no hexadecimal number");
     if (chunked->is_signed && strlen(chunked->signature) != 64)
-        return fail("a chunk has no signature");
+        return s3_chunked_fail("a chunk has no signature");
     chunked->left = strtoull(chunked->line, NULL, 16);
     chunked->last = chunked->left == 0;
     chunked->total += chunked->left;
@@ -58,23 +58,23 @@ static int begin_chunk(struct mr_s3_chunked *chunked)
 }
 
 /* A line of the trailer; the empty one ends the body. */
-static int trailer_line(struct mr_s3_chunked *chunked)
+static int trailer_line(struct ds_s3_chunked *chunked)
 {
     if (chunked->line_length == 0) {
         chunked->state = MR_S3_CHUNK_DONE;
         return 0;
     }
     if (!strchr(chunked->line, ':') || chunked->trailer.length + chunked->line_length > TRAILER_MAX)
-        return fail("its trailer is no NAME:VALUE, or too long");
-    mr_text_puts(&chunked->trailer, chunked->line);
-    mr_text_puts(&chunked->trailer, "\n");
+        return s3_chunked_fail("its trailer is no NAME:VALUE, or too long");
+    ds_text_puts(&chunked->trailer, chunked->line);
+    ds_text_puts(&chunked->trailer, "\n");
     return 0;
 }
 
-static int take(struct mr_s3_chunked *chunked, const char *bytes, size_t length, size_t *used)
+static int s3_chunked_take(struct ds_s3_chunked *chunked, const char *bytes, size_t length, size_t *used)
 {
     if (chunked->state == MR_S3_CHUNK_DONE)
-        return fail("more follows its end");
+        return s3_chunked_fail("more follows its end");
     if (chunked->state == MR_S3_CHUNK_DATA) {
         *used = length < chunked->left ? length : (size_t)chunked->left;
         chunked->left -= *used;
@@ -82,7 +82,7 @@ static int take(struct mr_s3_chunked *chunked, const char *bytes, size_t length,
             chunked->state = MR_S3_CHUNK_END;
         return chunked->data(chunked->cls, bytes, *used);
     }
-    int rc = take_line(chunked, bytes, length, used);
+    int rc = s3_chunked_take_line(chunked, bytes, length, used);
     if (rc <= 0)
         return rc;
     if (chunked->state == MR_S3_CHUNK_HEAD) {
@@ -90,7 +90,7 @@ static int take(struct mr_s3_chunked *chunked, const char *bytes, size_t length,
     } else if (chunked->state == MR_S3_CHUNK_TRAILER) {
         rc = trailer_line(chunked);
     } else if (chunked->line_length > 0) {
-        rc = fail("a chunk is longer than its size");
+        rc = s3_chunked_fail("a chunk is longer than its size");
     } else {
         chunked->state = MR_S3_CHUNK_HEAD;
         rc = chunked->chunk ? chunked->chunk(chunked->cls, chunked->signature) : 0;
@@ -99,11 +99,11 @@ static int take(struct mr_s3_chunked *chunked, const char *bytes, size_t length,
     return rc;
 }
 
-int mr_s3_chunked_write(struct mr_s3_chunked *chunked, const char *bytes, size_t length)
+int ds_s3_chunked_write(struct ds_s3_chunked *chunked, const char *bytes, size_t length)
 {
     while (length > 0) {
         size_t used = 0;
-        if (take(chunked, bytes, length, &used) < 0)
+        if (s3_chunked_take(chunked, bytes, length, &used) < 0)
             return -1;
         bytes += used;
         length -= used;
@@ -111,7 +111,7 @@ int mr_s3_chunked_write(struct mr_s3_chunked *chunked, const char *bytes, size_t
     return 0;
 }
 
-char *mr_s3_chunked_trailer(const struct mr_s3_chunked *chunked, const char *name)
+char *ds_s3_chunked_trailer(const struct ds_s3_chunked *chunked, const char *name)
 {
     size_t n = strlen(name);
     for (const char *at = chunked->trailer.data; at && *at; at = strchr(at, '\n') + 1) {
@@ -124,8 +124,8 @@ char *mr_s3_chunked_trailer(const struct mr_s3_chunked *chunked, const char *nam
     return NULL;
 }
 
-void mr_s3_chunked_close(struct mr_s3_chunked *chunked)
+void ds_s3_chunked_close(struct ds_s3_chunked *chunked)
 {
-    mr_text_close(&chunked->trailer);
+    ds_text_close(&chunked->trailer);
     memset(chunked, 0, sizeof *chunked);
 }

@@ -13,7 +13,7 @@
 
 #include "devstore/text.h"
 
-enum mr_s3_chunked_state {
+enum ds_s3_chunked_state {
     MR_S3_CHUNK_HEAD,
     MR_S3_CHUNK_DATA,
     MR_S3_CHUNK_END, /* the CRLF behind its bytes */
@@ -21,7 +21,7 @@ enum mr_s3_chunked_state {
     MR_S3_CHUNK_DONE
 };
 
-struct mr_s3_chunked {
+struct ds_s3_chunked {
     bool is_signed; /* each chunk must have its signature */
     /* Bytes of the body. 0 or -1. */
     int (*data)(void *cls, const void *bytes, size_t length);
@@ -29,9 +29,9 @@ struct mr_s3_chunked {
     int (*chunk)(void *cls, const char *signature);
     void *cls;
     /* Read by the caller once it is done: lines NAME:VALUE, each with a newline. */
-    struct mr_text trailer;
+    struct ds_text trailer;
     /* The decoder's own. */
-    enum mr_s3_chunked_state state;
+    enum ds_s3_chunked_state state;
     uint64_t left, total;
     bool last;
     char line[1024]; /* one that is not complete yet */
@@ -40,9 +40,9 @@ struct mr_s3_chunked {
 };
 
 /* The next bytes as they were sent. 0, or -1: USAGE where the framing is wrong, or what a callback set. */
-int mr_s3_chunked_write(struct mr_s3_chunked *chunked, const char *bytes, size_t length);
+int ds_s3_chunked_write(struct ds_s3_chunked *chunked, const char *bytes, size_t length);
 /* The value of a line of the trailer, malloc'ed, or NULL. */
-char *mr_s3_chunked_trailer(const struct mr_s3_chunked *chunked, const char *name);
-void mr_s3_chunked_close(struct mr_s3_chunked *chunked);
+char *ds_s3_chunked_trailer(const struct ds_s3_chunked *chunked, const char *name);
+void ds_s3_chunked_close(struct ds_s3_chunked *chunked);
 
 #endif

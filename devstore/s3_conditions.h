@@ -4,19 +4,19 @@
 
 #include "devstore/api.h"
 
-struct mr_bucket;
+struct ds_bucket;
 
 /* Of what is read. 0, or -1 with the reply: 412 or 304. */
-int mr_s3_check_read(const struct mr_request *request, const char *etag, struct mr_reply *reply);
+int ds_s3_check_read(const struct ds_request *request, const char *etag, struct ds_reply *reply);
 /* Whether a request that writes its object has conditions that are none: 0, or -1 with the reply. */
-int mr_s3_check_write(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply);
+int ds_s3_check_write(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply);
 /*
  * What must hold for a write of request->object, as generations: the live object is looked at now, and what
- * mr_bucket_put is given holds it to be the same then. 0, or -1 with the reply: 412, or 404 where there is none.
+ * ds_bucket_put is given holds it to be the same then. 0, or -1 with the reply: 412, or 404 where there is none.
  */
-int mr_s3_write_conditions(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
-                           struct mr_conditions *conditions, struct mr_reply *reply);
-/* The reply to a write that mr_bucket_put refused, from this thread's error. */
-void mr_s3_write_failed(const struct mr_request *request, struct mr_reply *reply);
+int ds_s3_write_conditions(const struct ds_api *api, const struct ds_request *request, struct ds_bucket *bucket,
+                           struct ds_conditions *conditions, struct ds_reply *reply);
+/* The reply to a write that ds_bucket_put refused, from this thread's error. */
+void ds_s3_write_failed(const struct ds_request *request, struct ds_reply *reply);
 
 #endif

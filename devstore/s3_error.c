@@ -57,7 +57,7 @@ static const struct {
     {"XAmzContentSHA256Mismatch", 400, "The provided 'x-amz-content-sha256' header does not match what was computed."},
 };
 
-static int find(const char *code)
+static int s3_error_find(const char *code)
 {
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         if (strcmp(code, errors[i].code) == 0)
@@ -66,42 +66,42 @@ static int find(const char *code)
     return -1;
 }
 
-unsigned mr_s3_error_status(const char *code)
+unsigned ds_s3_error_status(const char *code)
 {
-    int i = find(code);
+    int i = s3_error_find(code);
     return i < 0 ? 0 : errors[i].status;
 }
 
-const char *mr_s3_error_message(const char *code)
+const char *ds_s3_error_message(const char *code)
 {
-    int i = find(code);
+    int i = s3_error_find(code);
     return i < 0 ? "" : errors[i].message;
 }
 
-void mr_s3_error_said(struct mr_reply *reply, const struct mr_request *request, const char *code, const char *fmt, ...)
+void ds_s3_error_said(struct ds_reply *reply, const struct ds_request *request, const char *code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     char message[2048];
     vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
-    unsigned status = mr_s3_error_status(code);
-    mr_reply_error(reply, request, status ? status : 400, code, "%s", message);
+    unsigned status = ds_s3_error_status(code);
+    ds_reply_error(reply, request, status ? status : 400, code, "%s", message);
 }
 
-void mr_s3_error(struct mr_reply *reply, const struct mr_request *request, const char *code)
+void ds_s3_error(struct ds_reply *reply, const struct ds_request *request, const char *code)
 {
-    mr_s3_error_said(reply, request, code, "%s", mr_s3_error_message(code));
+    ds_s3_error_said(reply, request, code, "%s", ds_s3_error_message(code));
 }
 
-void mr_s3_error_add(struct mr_reply *reply, const char *name, const char *value)
+void ds_s3_error_add(struct ds_reply *reply, const char *name, const char *value)
 {
     static const char end[] = "</Error>";
-    struct mr_text *body = &reply->body;
+    struct ds_text *body = &reply->body;
     /* A client's header may hold anything: what is not UTF-8 is left out. */
-    if (body->failed || body->length < sizeof end - 1 || !mr_utf8_valid(value, strlen(value)))
+    if (body->failed || body->length < sizeof end - 1 || !ds_utf8_valid(value, strlen(value)))
         return;
     body->length -= sizeof end - 1;
-    mr_xml_put(body, name, value);
-    mr_text_puts(body, end);
+    ds_xml_put(body, name, value);
+    ds_text_puts(body, end);
 }

@@ -9,19 +9,19 @@
 #include "devstore/s3_auth.h"
 #include "devstore/s3_info.h"
 
-void mr_s3_etag(const struct mr_object *object, bool changed, char etag[48])
+void ds_s3_etag(const struct ds_object *object, bool changed, char etag[48])
 {
     if (object->s3 && object->s3->etag[0])
         memcpy(etag, object->s3->etag, sizeof object->s3->etag);
     else if (object->has_md5)
-        mr_s3_hex(object->md5, sizeof object->md5, etag);
+        ds_s3_hex(object->md5, sizeof object->md5, etag);
     else /* as of a multipart upload of one part, so that no client takes it for an MD5 */
         snprintf(etag, 48, "%016" PRIx64 "%016" PRIx64 "-1", mr_mix64(object->size), object->generation);
     if (changed)
         etag[0] = etag[0] == '0' ? '1' : '0';
 }
 
-bool mr_s3_etag_listed(const char *list, const char *etag)
+bool ds_s3_etag_listed(const char *list, const char *etag)
 {
     size_t n = strlen(etag);
     for (const char *at = list; *at;) {
@@ -44,7 +44,7 @@ bool mr_s3_etag_listed(const char *list, const char *etag)
     return false;
 }
 
-enum mr_s3_algorithm mr_s3_object_sum(struct mr_object *object, char text[MR_S3_SUM_MAX], bool *composite)
+enum ds_s3_algorithm ds_s3_object_sum(struct ds_object *object, char text[MR_S3_SUM_MAX], bool *composite)
 {
     uint32_t crc;
     *composite = false;
@@ -53,7 +53,7 @@ enum mr_s3_algorithm mr_s3_object_sum(struct mr_object *object, char text[MR_S3_
         memcpy(text, object->s3->sum, sizeof object->s3->sum);
         return object->s3->algorithm;
     }
-    if (mr_object_crc(object, &crc) < 0)
+    if (ds_object_crc(object, &crc) < 0)
         return MR_S3_NONE;
     mr_crc32c_to_base64(crc, text);
     return MR_S3_CRC32C;

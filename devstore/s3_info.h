@@ -13,35 +13,35 @@
 
 #include "devstore/s3_sums.h"
 
-struct mr_object;
+struct ds_object;
 
-struct mr_s3_part_info {
+struct ds_s3_part_info {
     uint64_t end; /* the byte behind it */
     char sum[MR_S3_SUM_MAX];
 };
 
-struct mr_s3_info {
+struct ds_s3_info {
     atomic_uint refs;
     char etag[48]; /* without quotes; "": the MD5, or what comes from the generation */
-    enum mr_s3_algorithm algorithm;
+    enum ds_s3_algorithm algorithm;
     bool composite; /* the checksum is one of the parts' checksums */
     char sum[MR_S3_SUM_MAX];
     size_t n_parts; /* 0: it was no multipart upload */
-    struct mr_s3_part_info parts[];
+    struct ds_s3_part_info parts[];
 };
 
 /* Of one reference, all zero. NULL: no memory. */
-struct mr_s3_info *mr_s3_info_new(size_t n_parts);
-struct mr_s3_info *mr_s3_info_ref(struct mr_s3_info *info); /* NULL gives NULL */
-void mr_s3_info_unref(struct mr_s3_info *info);             /* NULL is allowed */
+struct ds_s3_info *ds_s3_info_new(size_t n_parts);
+struct ds_s3_info *ds_s3_info_ref(struct ds_s3_info *info); /* NULL gives NULL */
+void ds_s3_info_unref(struct ds_s3_info *info);             /* NULL is allowed */
 
 /* ---- s3_etag.c ---- */
 
 /* The object's ETag without quotes. changed: another than it has (a fault). */
-void mr_s3_etag(const struct mr_object *object, bool changed, char etag[48]);
+void ds_s3_etag(const struct ds_object *object, bool changed, char etag[48]);
 /* Whether a list of an If-Match header, or what else a client sends as ETags, names this one; "*" names any. */
-bool mr_s3_etag_listed(const char *list, const char *etag);
+bool ds_s3_etag_listed(const char *list, const char *etag);
 /* The object's checksum: its algorithm, or NONE with an error (its file changed). May read the file once. */
-enum mr_s3_algorithm mr_s3_object_sum(struct mr_object *object, char text[MR_S3_SUM_MAX], bool *composite);
+enum ds_s3_algorithm ds_s3_object_sum(struct ds_object *object, char text[MR_S3_SUM_MAX], bool *composite);
 
 #endif

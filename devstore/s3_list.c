@@ -13,13 +13,13 @@
 #include "devstore/xml.h"
 
 struct listing {
-    struct mr_page page;
-    const struct mr_request *request;
+    struct ds_page page;
+    const struct ds_request *request;
     bool second, url; /* version 2; keys are percent-encoded */
     bool owner, sums; /* which each has: its owner; the kind of its checksum */
     char pass;        /* of the two that a directory bucket's listing is made in; 0: it is another bucket's */
     const char *start, *token;
-    struct mr_text items, groups;
+    struct ds_text items, groups;
     unsigned n;
     char *last; /* version 1: the entry that came last */
     const char *storage_class;
@@ -30,7 +30,7 @@ static const char *or_empty(const char *text)
     return text ? text : "";
 }
 
-static int count(struct listing *l, const char *entry)
+static int s3_list_count(struct listing *l, const char *entry)
 {
     l->n++;
     if (l->second)
@@ -40,38 +40,38 @@ static int count(struct listing *l, const char *entry)
     return l->last ? 0 : -1;
 }
 
-static int emit_item(void *cls, struct mr_object *object)
+static int emit_item(void *cls, struct ds_object *object)
 {
     struct listing *l = cls;
-    struct mr_text *out = &l->items;
+    struct ds_text *out = &l->items;
     const char *class = object->attributes[MR_ATTR_STORAGE_CLASS];
-    const struct mr_s3_info *info = object->s3;
+    const struct ds_s3_info *info = object->s3;
     char etag[48];
-    mr_s3_etag(object, false, etag);
-    mr_text_puts(out, "<Contents>");
-    mr_s3_put(out, "Key", object->name, l->url);
-    mr_xml_time(out, "LastModified", object->updated_us);
-    mr_text_printf(out, "<ETag>&quot;%s&quot;</ETag>", etag);
+    ds_s3_etag(object, false, etag);
+    ds_text_puts(out, "<Contents>");
+    ds_s3_put(out, "Key", object->name, l->url);
+    ds_xml_time(out, "LastModified", object->updated_us);
+    ds_text_printf(out, "<ETag>&quot;%s&quot;</ETag>", etag);
     if (l->sums) {
-        mr_xml_put(out, "ChecksumAlgorithm",
-                   mr_s3_algorithm_names[info && info->algorithm ? info->algorithm : MR_S3_CRC32C]);
-        mr_xml_put(out, "ChecksumType", info && info->composite ? "COMPOSITE" : "FULL_OBJECT");
+        ds_xml_put(out, "ChecksumAlgorithm",
+                   ds_s3_algorithm_names[info && info->algorithm ? info->algorithm : MR_S3_CRC32C]);
+        ds_xml_put(out, "ChecksumType", info && info->composite ? "COMPOSITE" : "FULL_OBJECT");
     }
-    mr_xml_put_number(out, "Size", object->size);
+    ds_xml_put_number(out, "Size", object->size);
     if (l->owner)
-        mr_text_puts(out, "<Owner><ID>devstore</ID><DisplayName>devstore</DisplayName></Owner>");
-    mr_xml_put(out, "StorageClass", class ? class : l->storage_class);
-    mr_text_puts(out, "</Contents>");
-    return count(l, object->name);
+        ds_text_puts(out, "<Owner><ID>devstore</ID><DisplayName>devstore</DisplayName></Owner>");
+    ds_xml_put(out, "StorageClass", class ? class : l->storage_class);
+    ds_text_puts(out, "</Contents>");
+    return s3_list_count(l, object->name);
 }
 
 static int emit_group(void *cls, const char *prefix)
 {
     struct listing *l = cls;
-    mr_text_puts(&l->groups, "<CommonPrefixes>");
-    mr_s3_put(&l->groups, "Prefix", prefix, l->url);
-    mr_text_puts(&l->groups, "</CommonPrefixes>");
-    return count(l, prefix);
+    ds_text_puts(&l->groups, "<CommonPrefixes>");
+    ds_s3_put(&l->groups, "Prefix", prefix, l->url);
+    ds_text_puts(&l->groups, "</CommonPrefixes>");
+    return s3_list_count(l, prefix);
 }
 
 /* A directory bucket lists in no order: here half of the names comes first, and then the other half. */
@@ -104,12 +104,12 @@ static int next_of_pass(struct listing *l)
 }
 
 /* Behind start, or from the token on. A prefix that the client has been given begins so: it is not given again. */
-static int begin(struct listing *l, struct mr_reply *reply)
+static int s3_list_begin(struct listing *l, struct ds_reply *reply)
 {
     size_t n = strlen(l->page.prefix);
-    char *from = mr_token_decode(or_empty(l->token));
+    char *from = ds_token_decode(or_empty(l->token));
     if (!from || (l->token && !*from)) {
-        mr_s3_error_said(reply, l->request, "InvalidArgument", "The continuation token provided is incorrect");
+        ds_s3_error_said(reply, l->request, "InvalidArgument", "The continuation token provided is incorrect");
         free(from);
         return -1;
     }
@@ -122,63 +122,63 @@ static int begin(struct listing *l, struct mr_reply *reply)
     if (!*from && *l->page.delimiter && strncmp(l->start, l->page.prefix, n) == 0)
         cut = strstr(l->start + n, l->page.delimiter);
     if (cut)
-        rc = mr_page_skip(&l->page, l->start, (size_t)(cut - l->start) + strlen(l->page.delimiter));
+        rc = ds_page_skip(&l->page, l->start, (size_t)(cut - l->start) + strlen(l->page.delimiter));
     else if (*from && strcmp(from, l->page.prefix) > 0)
-        rc = mr_page_begin(&l->page, from, false);
+        rc = ds_page_begin(&l->page, from, false);
     else if (!*from && *l->start && strcmp(l->start, l->page.prefix) >= 0)
-        rc = mr_page_begin(&l->page, l->start, true);
+        rc = ds_page_begin(&l->page, l->start, true);
     else
-        rc = mr_page_begin(&l->page, l->page.prefix, false);
+        rc = ds_page_begin(&l->page, l->page.prefix, false);
     if (rc < 0)
-        mr_reply_from_error(reply, l->request);
+        ds_reply_from_error(reply, l->request);
     free(from);
     return rc;
 }
 
-static void put_second(struct listing *l, struct mr_text *out)
+static void put_second(struct listing *l, struct ds_text *out)
 {
-    char *next = l->page.next ? mr_token_encode(l->page.next) : NULL;
+    char *next = l->page.next ? ds_token_encode(l->page.next) : NULL;
     if (*l->start)
-        mr_s3_put(out, "StartAfter", l->start, l->url);
+        ds_s3_put(out, "StartAfter", l->start, l->url);
     if (l->token)
-        mr_xml_put(out, "ContinuationToken", l->token);
+        ds_xml_put(out, "ContinuationToken", l->token);
     if (next)
-        mr_xml_put(out, "NextContinuationToken", next);
-    mr_xml_put_number(out, "KeyCount", l->n);
+        ds_xml_put(out, "NextContinuationToken", next);
+    ds_xml_put_number(out, "KeyCount", l->n);
     free(next);
 }
 
-static void finish(struct listing *l, unsigned most, struct mr_reply *reply)
+static void s3_list_finish(struct listing *l, unsigned most, struct ds_reply *reply)
 {
-    struct mr_text *out = &reply->body;
-    mr_xml_begin(out, "ListBucketResult");
-    mr_xml_put(out, "Name", l->request->bucket);
-    mr_s3_put(out, "Prefix", l->page.prefix, l->url);
+    struct ds_text *out = &reply->body;
+    ds_xml_begin(out, "ListBucketResult");
+    ds_xml_put(out, "Name", l->request->bucket);
+    ds_s3_put(out, "Prefix", l->page.prefix, l->url);
     if (l->second) {
         put_second(l, out);
     } else {
-        mr_s3_put(out, "Marker", l->start, l->url);
+        ds_s3_put(out, "Marker", l->start, l->url);
         if (l->page.next && *l->page.delimiter && l->last)
-            mr_s3_put(out, "NextMarker", l->last, l->url);
+            ds_s3_put(out, "NextMarker", l->last, l->url);
     }
-    mr_xml_put_number(out, "MaxKeys", most);
+    ds_xml_put_number(out, "MaxKeys", most);
     if (*l->page.delimiter)
-        mr_s3_put(out, "Delimiter", l->page.delimiter, l->url);
+        ds_s3_put(out, "Delimiter", l->page.delimiter, l->url);
     if (l->url)
-        mr_xml_put(out, "EncodingType", "url");
-    mr_xml_put(out, "IsTruncated", l->page.next ? "true" : "false");
-    mr_text_append(out, l->items.data, l->items.length);
-    mr_text_append(out, l->groups.data, l->groups.length);
-    mr_text_puts(out, "</ListBucketResult>");
+        ds_xml_put(out, "EncodingType", "url");
+    ds_xml_put(out, "IsTruncated", l->page.next ? "true" : "false");
+    ds_text_append(out, l->items.data, l->items.length);
+    ds_text_append(out, l->groups.data, l->groups.length);
+    ds_text_puts(out, "</ListBucketResult>");
     out->failed |= l->items.failed || l->groups.failed;
-    mr_s3_xml(reply);
+    ds_s3_xml(reply);
 }
 
 /* A directory bucket lists folders, and nothing in between. */
-static int check_express(struct listing *l, struct mr_reply *reply)
+static int check_express(struct listing *l, struct ds_reply *reply)
 {
     const char *prefix = l->page.prefix;
-    if (!mr_s3_is_express(l->request->bucket))
+    if (!ds_s3_is_express(l->request->bucket))
         return 0;
     if (!*l->page.delimiter) {
         l->pass = '1';
@@ -187,42 +187,42 @@ static int check_express(struct listing *l, struct mr_reply *reply)
     if (!*l->start && (!*prefix || prefix[strlen(prefix) - 1] == '/') &&
         (!*l->page.delimiter || strcmp(l->page.delimiter, "/") == 0))
         return 0;
-    mr_s3_error_said(reply, l->request, "InvalidArgument",
+    ds_s3_error_said(reply, l->request, "InvalidArgument",
                      "A directory bucket lists from the start, and prefixes that end in /");
     return -1;
 }
 
-void mr_s3_list(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_s3_list(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    const char *type = mr_request_query(request, "list-type"), *owner = mr_request_query(request, "fetch-owner");
+    const char *type = ds_request_query(request, "list-type"), *owner = ds_request_query(request, "fetch-owner");
     struct listing l = {.request = request, .second = type && strcmp(type, "2") == 0};
     l.owner = !l.second || (owner && strcmp(owner, "true") == 0);
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    int url = bucket ? mr_s3_encoding(request, reply) : -1;
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
+    int url = bucket ? ds_s3_encoding(request, reply) : -1;
     unsigned most;
-    if (url < 0 || mr_s3_page(request, "max-keys", &most, reply) < 0)
+    if (url < 0 || ds_s3_page(request, "max-keys", &most, reply) < 0)
         return;
     l.url = url > 0;
     l.sums = !api->s3->ignore_checksums;
-    l.storage_class = mr_bucket_settings(bucket)->storage_class;
-    l.token = l.second ? mr_request_query(request, "continuation-token") : NULL;
-    l.start = or_empty(mr_request_query(request, l.second ? "start-after" : "marker"));
-    l.page = (struct mr_page){.bucket = bucket,
-                              .prefix = or_empty(mr_request_query(request, "prefix")),
-                              .delimiter = or_empty(mr_request_query(request, "delimiter")),
+    l.storage_class = ds_bucket_settings(bucket)->storage_class;
+    l.token = l.second ? ds_request_query(request, "continuation-token") : NULL;
+    l.start = or_empty(ds_request_query(request, l.second ? "start-after" : "marker"));
+    l.page = (struct ds_page){.bucket = bucket,
+                              .prefix = or_empty(ds_request_query(request, "prefix")),
+                              .delimiter = or_empty(ds_request_query(request, "delimiter")),
                               .end = "",
                               .left = most < api->page_max ? most : api->page_max,
                               .item = emit_item,
                               .group = emit_group,
                               .cls = &l};
-    if (check_express(&l, reply) < 0 || begin(&l, reply) < 0)
+    if (check_express(&l, reply) < 0 || s3_list_begin(&l, reply) < 0)
         return;
-    if ((most > 0 && mr_page_run(&l.page) < 0) || (l.pass && next_of_pass(&l) < 0))
-        mr_reply_from_error(reply, request);
+    if ((most > 0 && ds_page_run(&l.page) < 0) || (l.pass && next_of_pass(&l) < 0))
+        ds_reply_from_error(reply, request);
     else
-        finish(&l, most, reply);
-    mr_page_close(&l.page);
-    mr_text_close(&l.items);
-    mr_text_close(&l.groups);
+        s3_list_finish(&l, most, reply);
+    ds_page_close(&l.page);
+    ds_text_close(&l.items);
+    ds_text_close(&l.groups);
     free(l.last);
 }

@@ -19,13 +19,13 @@
 #include "devstore/xml.h"
 
 /* The checksum that the object is to get. 0, or -1: there is no such one. */
-static int choose_checksum(const struct mr_request *request, struct mr_session *session)
+static int choose_checksum(const struct ds_request *request, struct ds_session *session)
 {
-    const char *name = mr_request_header(request, "x-amz-checksum-algorithm");
-    const char *type = mr_request_header(request, "x-amz-checksum-type");
+    const char *name = ds_request_header(request, "x-amz-checksum-algorithm");
+    const char *type = ds_request_header(request, "x-amz-checksum-type");
     bool full = type && strcasecmp(type, "FULL_OBJECT") == 0;
     session->announced = name != NULL;
-    session->algorithm = name ? mr_s3_algorithm(name) : MR_S3_CRC64NVME;
+    session->algorithm = name ? ds_s3_algorithm(name) : MR_S3_CRC64NVME;
     bool whole_only = session->algorithm == MR_S3_CRC64NVME;
     bool sha = session->algorithm == MR_S3_SHA1 || session->algorithm == MR_S3_SHA256;
     session->composite = !whole_only && !full;
@@ -34,83 +34,83 @@ static int choose_checksum(const struct mr_request *request, struct mr_session *
     return session->algorithm == MR_S3_NONE || (full && sha) ? -1 : 0;
 }
 
-void mr_s3_initiate(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_s3_initiate(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_session *session = bucket ? mr_session_new(bucket, true) : NULL;
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
+    struct ds_session *session = bucket ? ds_session_new(bucket, true) : NULL;
     if (!bucket)
         return;
     if (session && choose_checksum(request, session) < 0) {
-        mr_s3_error_said(reply, request, "InvalidRequest",
+        ds_s3_error_said(reply, request, "InvalidRequest",
                          "There is no such checksum algorithm, or it has no such checksum type.");
-    } else if (!session || mr_metadata_set_key(&session->metadata, request->object) < 0 ||
-               mr_xml_metadata(request, &session->metadata) < 0 || mr_sessions_add(api->sessions, session) < 0) {
-        mr_reply_from_error(reply, request);
+    } else if (!session || ds_metadata_set_key(&session->metadata, request->object) < 0 ||
+               ds_xml_metadata(request, &session->metadata) < 0 || ds_sessions_add(api->sessions, session) < 0) {
+        ds_reply_from_error(reply, request);
     } else {
-        mr_xml_begin(&reply->body, "InitiateMultipartUploadResult");
-        mr_xml_put(&reply->body, "Bucket", request->bucket);
-        mr_xml_put(&reply->body, "Key", request->object);
-        mr_xml_put(&reply->body, "UploadId", session->id);
-        mr_text_puts(&reply->body, "</InitiateMultipartUploadResult>");
+        ds_xml_begin(&reply->body, "InitiateMultipartUploadResult");
+        ds_xml_put(&reply->body, "Bucket", request->bucket);
+        ds_xml_put(&reply->body, "Key", request->object);
+        ds_xml_put(&reply->body, "UploadId", session->id);
+        ds_text_puts(&reply->body, "</InitiateMultipartUploadResult>");
         if (session->announced) {
-            mr_reply_header(reply, "x-amz-checksum-algorithm", "%s", mr_s3_algorithm_names[session->algorithm]);
-            mr_reply_header(reply, "x-amz-checksum-type", "%s", session->composite ? "COMPOSITE" : "FULL_OBJECT");
+            ds_reply_header(reply, "x-amz-checksum-algorithm", "%s", ds_s3_algorithm_names[session->algorithm]);
+            ds_reply_header(reply, "x-amz-checksum-type", "%s", session->composite ? "COMPOSITE" : "FULL_OBJECT");
         }
-        mr_s3_xml(reply);
+        ds_s3_xml(reply);
     }
-    mr_session_unref(session);
+    ds_session_unref(session);
 }
 
 /* The sum of the parts' sums. */
-static void composite_sum(const struct mr_multipart_chosen *chosen, struct mr_s3_info *info)
+static void composite_sum(const struct ds_multipart_chosen *chosen, struct ds_s3_info *info)
 {
-    struct mr_s3_sums sums;
+    struct ds_s3_sums sums;
     uint8_t raw[32];
-    if (mr_s3_sums_init(&sums, 1u << info->algorithm) == 0) {
+    if (ds_s3_sums_init(&sums, 1u << info->algorithm) == 0) {
         for (size_t i = 0; i < chosen->n; i++) {
-            if (mr_s3_sum_from_text(info->algorithm, chosen->parts[i]->sum, raw) == 0)
-                mr_s3_sums_write(&sums, raw, mr_s3_sum_size(info->algorithm));
+            if (ds_s3_sum_from_text(info->algorithm, chosen->parts[i]->sum, raw) == 0)
+                ds_s3_sums_write(&sums, raw, ds_s3_sum_size(info->algorithm));
         }
-        mr_s3_sums_raw(&sums, info->algorithm, raw);
-        mr_s3_sum_to_text(info->algorithm, raw, info->sum);
+        ds_s3_sums_raw(&sums, info->algorithm, raw);
+        ds_s3_sum_to_text(info->algorithm, raw, info->sum);
         size_t n = strlen(info->sum);
         snprintf(info->sum + n, sizeof info->sum - n, "-%zu", chosen->n);
     }
-    mr_s3_sums_close(&sums);
+    ds_s3_sums_close(&sums);
 }
 
 /* The sum of all bytes, from those of the parts. */
-static void full_sum(const struct mr_multipart_chosen *chosen, struct mr_s3_info *info)
+static void full_sum(const struct ds_multipart_chosen *chosen, struct ds_s3_info *info)
 {
     uint8_t all[32] = {0}, raw[32];
     for (size_t i = 0; i < chosen->n; i++) {
-        if (mr_s3_sum_from_text(info->algorithm, chosen->parts[i]->sum, raw) == 0)
-            mr_s3_sum_join(info->algorithm, all, raw, chosen->parts[i]->object->size);
+        if (ds_s3_sum_from_text(info->algorithm, chosen->parts[i]->sum, raw) == 0)
+            ds_s3_sum_join(info->algorithm, all, raw, chosen->parts[i]->object->size);
     }
-    mr_s3_sum_to_text(info->algorithm, all, info->sum);
+    ds_s3_sum_to_text(info->algorithm, all, info->sum);
 }
 
 /* The MD5 of the parts' MD5s, and how many there are. */
-static void make_etag(const struct mr_multipart_chosen *chosen, struct mr_s3_info *info)
+static void make_etag(const struct ds_multipart_chosen *chosen, struct ds_s3_info *info)
 {
     EVP_MD_CTX *context = EVP_MD_CTX_new();
     uint8_t sum[16] = {0};
     char hex[33];
     if (context && EVP_DigestInit_ex(context, EVP_md5(), NULL) == 1) {
         for (size_t i = 0; i < chosen->n; i++) {
-            if (mr_s3_unhex(chosen->parts[i]->etag, sum, sizeof sum) == 0)
+            if (ds_s3_unhex(chosen->parts[i]->etag, sum, sizeof sum) == 0)
                 EVP_DigestUpdate(context, sum, sizeof sum);
         }
         EVP_DigestFinal_ex(context, sum, NULL);
     }
     EVP_MD_CTX_free(context);
-    mr_s3_hex(sum, sizeof sum, hex);
+    ds_s3_hex(sum, sizeof sum, hex);
     snprintf(info->etag, sizeof info->etag, "%s-%zu", hex, chosen->n);
 }
 
-static struct mr_s3_info *describe(const struct mr_session *session, const struct mr_multipart_chosen *chosen)
+static struct ds_s3_info *describe(const struct ds_session *session, const struct ds_multipart_chosen *chosen)
 {
-    struct mr_s3_info *info = mr_s3_info_new(chosen->n);
+    struct ds_s3_info *info = ds_s3_info_new(chosen->n);
     uint64_t end = 0;
     if (!info)
         return NULL;
@@ -129,21 +129,21 @@ static struct mr_s3_info *describe(const struct mr_session *session, const struc
 }
 
 /* What the client says of the whole object. 0, or -1 with the reply. */
-static int check_whole(const struct mr_api *api, const struct mr_request *request, const struct mr_s3_info *info,
-                       struct mr_reply *reply)
+static int check_whole(const struct ds_api *api, const struct ds_request *request, const struct ds_s3_info *info,
+                       struct ds_reply *reply)
 {
-    const char *size = mr_request_header(request, "x-amz-mp-object-size");
-    struct mr_s3_given given;
+    const char *size = ds_request_header(request, "x-amz-mp-object-size");
+    struct ds_s3_given given;
     uint64_t expected;
-    if (mr_s3_given(api, request, &given, reply) < 0)
+    if (ds_s3_given(api, request, &given, reply) < 0)
         return -1;
-    if (size && (mr_parse_u64(size, &expected) < 0 || expected != info->parts[info->n_parts - 1].end)) {
-        mr_s3_error_said(reply, request, "InvalidRequest",
+    if (size && (ds_parse_u64(size, &expected) < 0 || expected != info->parts[info->n_parts - 1].end)) {
+        ds_s3_error_said(reply, request, "InvalidRequest",
                          "The provided 'x-amz-mp-object-size' header does not match what was computed.");
         return -1;
     }
     if (given.algorithm && (given.algorithm != info->algorithm || strcmp(given.text, info->sum) != 0)) {
-        mr_s3_error(reply, request, "BadDigest");
+        ds_s3_error(reply, request, "BadDigest");
         return -1;
     }
     return 0;
@@ -151,9 +151,9 @@ static int check_whole(const struct mr_api *api, const struct mr_request *reques
 
 /* A directory bucket's parts have no gaps between their numbers. NULL: they are as they must be; else the error's code, with
  * the error set. */
-static const char *check_numbers(const struct mr_request *request, const struct mr_multipart_chosen *chosen)
+static const char *check_numbers(const struct ds_request *request, const struct ds_multipart_chosen *chosen)
 {
-    for (size_t i = 0; mr_s3_is_express(request->bucket) && i < chosen->n; i++) {
+    for (size_t i = 0; ds_s3_is_express(request->bucket) && i < chosen->n; i++) {
         if (chosen->parts[i]->number == i + 1)
             continue;
         mr_error_set(MR_E_USAGE, "The part numbers of a directory bucket's upload are consecutive, from 1 on.");
@@ -163,85 +163,85 @@ static const char *check_numbers(const struct mr_request *request, const struct 
 }
 
 /* The session's lock is held. NULL: the reply says why not. */
-static struct mr_object *complete(const struct mr_api *api, const struct mr_request *request,
-                                  struct mr_session *session, struct mr_reply *reply)
+static struct ds_object *s3_multipart_complete(const struct ds_api *api, const struct ds_request *request,
+                                               struct ds_session *session, struct ds_reply *reply)
 {
-    struct mr_conditions conditions;
-    struct mr_multipart_chosen chosen;
-    const char *code = mr_multipart_choose(api, request, session, &chosen);
-    struct mr_object *object = NULL;
+    struct ds_conditions conditions;
+    struct ds_multipart_chosen chosen;
+    const char *code = ds_multipart_choose(api, request, session, &chosen);
+    struct ds_object *object = NULL;
     int rc = -1;
     if (!code)
         code = check_numbers(request, &chosen);
     if (code) {
-        mr_s3_error_said(reply, request, code, "%s", mr_error_text());
+        ds_s3_error_said(reply, request, code, "%s", mr_error_text());
         goto out;
     }
-    object = mr_object_new(session->metadata.name);
-    if (!object || mr_metadata_apply(&session->metadata, object) < 0 || !(object->s3 = describe(session, &chosen))) {
-        mr_reply_from_error(reply, request);
+    object = ds_object_new(session->metadata.name);
+    if (!object || ds_metadata_apply(&session->metadata, object) < 0 || !(object->s3 = describe(session, &chosen))) {
+        ds_reply_from_error(reply, request);
         goto out;
     }
     object->component_count = (unsigned)chosen.n;
     if (check_whole(api, request, object->s3, reply) < 0 ||
-        mr_s3_write_conditions(api, request, session->bucket, &conditions, reply) < 0)
+        ds_s3_write_conditions(api, request, session->bucket, &conditions, reply) < 0)
         goto out;
-    rc = mr_api_join(session->bucket, chosen.objects, chosen.n, object, &conditions);
+    rc = ds_api_join(session->bucket, chosen.objects, chosen.n, object, &conditions);
     if (rc < 0)
-        mr_s3_write_failed(request, reply);
+        ds_s3_write_failed(request, reply);
 out:
-    mr_multipart_chosen_close(&chosen);
+    ds_multipart_chosen_close(&chosen);
     if (rc == 0)
         return object;
-    mr_object_unref(object);
+    ds_object_unref(object);
     return NULL;
 }
 
-static void completed(const struct mr_api *api, const struct mr_request *request, struct mr_object *object,
-                      struct mr_reply *reply)
+static void completed(const struct ds_api *api, const struct ds_request *request, struct ds_object *object,
+                      struct ds_reply *reply)
 {
-    struct mr_text *out = &reply->body;
-    const char *host = mr_request_header(request, "Host");
+    struct ds_text *out = &reply->body;
+    const char *host = ds_request_header(request, "Host");
     char etag[48];
-    mr_s3_etag(object, false, etag);
-    mr_xml_begin(out, "CompleteMultipartUploadResult");
-    mr_text_puts(out, "<Location>http://");
-    mr_xml_text(out, host && mr_utf8_valid(host, strlen(host)) ? host : "");
-    mr_text_puts(out, "/");
-    mr_xml_text(out, request->bucket);
-    mr_text_puts(out, "/");
-    mr_xml_text(out, object->name);
-    mr_text_puts(out, "</Location>");
-    mr_xml_put(out, "Bucket", request->bucket);
-    mr_xml_put(out, "Key", object->name);
-    mr_text_printf(out, "<ETag>&quot;%s&quot;</ETag>", etag);
+    ds_s3_etag(object, false, etag);
+    ds_xml_begin(out, "CompleteMultipartUploadResult");
+    ds_text_puts(out, "<Location>http://");
+    ds_xml_text(out, host && ds_utf8_valid(host, strlen(host)) ? host : "");
+    ds_text_puts(out, "/");
+    ds_xml_text(out, request->bucket);
+    ds_text_puts(out, "/");
+    ds_xml_text(out, object->name);
+    ds_text_puts(out, "</Location>");
+    ds_xml_put(out, "Bucket", request->bucket);
+    ds_xml_put(out, "Key", object->name);
+    ds_text_printf(out, "<ETag>&quot;%s&quot;</ETag>", etag);
     if (!api->s3->ignore_checksums) {
-        mr_xml_put(out, mr_s3_sum_elements[object->s3->algorithm], object->s3->sum);
-        mr_xml_put(out, "ChecksumType", object->s3->composite ? "COMPOSITE" : "FULL_OBJECT");
+        ds_xml_put(out, ds_s3_sum_elements[object->s3->algorithm], object->s3->sum);
+        ds_xml_put(out, "ChecksumType", object->s3->composite ? "COMPOSITE" : "FULL_OBJECT");
     }
-    mr_text_puts(out, "</CompleteMultipartUploadResult>");
-    mr_s3_xml(reply);
+    ds_text_puts(out, "</CompleteMultipartUploadResult>");
+    ds_s3_xml(reply);
 }
 
-void mr_s3_complete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_s3_complete(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    if (mr_s3_check_write(api, request, reply) < 0)
+    if (ds_s3_check_write(api, request, reply) < 0)
         return;
-    struct mr_session *session = mr_multipart_find(api, request, reply);
+    struct ds_session *session = ds_multipart_find(api, request, reply);
     if (!session)
         return;
-    struct mr_object *object = NULL;
+    struct ds_object *object = NULL;
     pthread_mutex_lock(&session->lock);
     if (session->gone)
-        mr_s3_error(reply, request, "NoSuchUpload");
-    else if (!mr_s3_late_error(request, reply))
-        object = complete(api, request, session, reply);
+        ds_s3_error(reply, request, "NoSuchUpload");
+    else if (!ds_s3_late_error(request, reply))
+        object = s3_multipart_complete(api, request, session, reply);
     session->gone |= object != NULL;
     pthread_mutex_unlock(&session->lock);
     if (object) {
-        mr_sessions_remove(api->sessions, session);
+        ds_sessions_remove(api->sessions, session);
         completed(api, request, object, reply);
     }
-    mr_object_unref(object);
-    mr_session_unref(session);
+    ds_object_unref(object);
+    ds_session_unref(session);
 }

@@ -18,27 +18,27 @@ struct span {
     size_t part;  /* its number; 0: none was asked for */
 };
 
-static size_t count_parts(const struct mr_object *object)
+static size_t count_parts(const struct ds_object *object)
 {
     return object->s3 ? object->s3->n_parts : 0;
 }
 
-static int find_part(const struct mr_request *request, const struct mr_object *object, struct span *span,
-                     struct mr_reply *reply)
+static int find_part(const struct ds_request *request, const struct ds_object *object, struct span *span,
+                     struct ds_reply *reply)
 {
-    const char *text = mr_request_query(request, "partNumber");
+    const char *text = ds_request_query(request, "partNumber");
     size_t n = count_parts(object);
     uint64_t number;
-    if (mr_parse_u64(text, &number) < 0 || number == 0 || number > 10000) {
-        mr_s3_error_said(reply, request, "InvalidArgument",
+    if (ds_parse_u64(text, &number) < 0 || number == 0 || number > 10000) {
+        ds_s3_error_said(reply, request, "InvalidArgument",
                          "Part number must be an integer between 1 and 10000, inclusive");
         return -1;
     }
     if (number > (n ? n : 1)) {
-        mr_s3_error(reply, request, "InvalidPartNumber");
+        ds_s3_error(reply, request, "InvalidPartNumber");
         return -1;
     }
-    const struct mr_s3_part_info *parts = n ? object->s3->parts : NULL;
+    const struct ds_s3_part_info *parts = n ? object->s3->parts : NULL;
     span->part = (size_t)number;
     span->first = n && number > 1 ? parts[number - 2].end : 0;
     span->length = (n ? parts[number - 1].end : object->size) - span->first;
@@ -46,34 +46,34 @@ static int find_part(const struct mr_request *request, const struct mr_object *o
     return 0;
 }
 
-static int find_span(const struct mr_request *request, const struct mr_object *object, struct span *span,
-                     struct mr_reply *reply)
+static int find_span(const struct ds_request *request, const struct ds_object *object, struct span *span,
+                     struct ds_reply *reply)
 {
-    const char *range = mr_request_header(request, "Range");
+    const char *range = ds_request_header(request, "Range");
     uint64_t first, last;
     *span = (struct span){.length = object->size};
-    if (mr_request_query(request, "partNumber")) {
+    if (ds_request_query(request, "partNumber")) {
         if (!range)
             return find_part(request, object, span, reply);
-        mr_s3_error_said(reply, request, "InvalidRequest",
+        ds_s3_error_said(reply, request, "InvalidRequest",
                          "Cannot specify both Range header and partNumber query parameter");
         return -1;
     }
-    enum mr_range found = mr_parse_range(range, object->size, &first, &last);
+    enum ds_range found = ds_parse_range(range, object->size, &first, &last);
     if (found == MR_RANGE_PART)
         *span = (struct span){.first = first, .length = last - first + 1, .partial = true};
     if (found != MR_RANGE_UNSATISFIABLE)
         return 0;
     char size[24];
     snprintf(size, sizeof size, "%" PRIu64, object->size);
-    mr_s3_error(reply, request, "InvalidRange");
-    mr_s3_error_add(reply, "RangeRequested", range);
-    mr_s3_error_add(reply, "ActualObjectSize", size);
-    mr_reply_header(reply, "Content-Range", "bytes */%" PRIu64, object->size);
+    ds_s3_error(reply, request, "InvalidRange");
+    ds_s3_error_add(reply, "RangeRequested", range);
+    ds_s3_error_add(reply, "ActualObjectSize", size);
+    ds_reply_header(reply, "Content-Range", "bytes */%" PRIu64, object->size);
     return -1;
 }
 
-static void put_custom(const char *text, struct mr_reply *reply)
+static void put_custom(const char *text, struct ds_reply *reply)
 {
     json_error_t error;
     json_t *custom = text ? json_loads(text, 0, &error) : NULL;
@@ -87,12 +87,12 @@ static void put_custom(const char *text, struct mr_reply *reply)
         if (!string || strpbrk(string, "\r\n") || strpbrk(key, "\r\n: \t") ||
             snprintf(name, sizeof name, "x-amz-meta-%s", key) >= (int)sizeof name)
             continue;
-        mr_reply_header_named(reply, name, string);
+        ds_reply_header_named(reply, name, string);
     }
     json_decref(custom);
 }
 
-static void put_headers(const struct mr_object *object, const char *etag, struct mr_reply *reply)
+static void put_headers(const struct ds_object *object, const char *etag, struct ds_reply *reply)
 {
     static const char *const names[MR_ATTR_COUNT] = {
         [MR_ATTR_CONTENT_ENCODING] = "Content-Encoding",
@@ -103,25 +103,25 @@ static void put_headers(const struct mr_object *object, const char *etag, struct
     char *const *attributes = object->attributes;
     const char *type = attributes[MR_ATTR_CONTENT_TYPE], *class = attributes[MR_ATTR_STORAGE_CLASS];
     char modified[40];
-    mr_http_date(object->updated_us, modified);
-    mr_reply_header(reply, "ETag", "\"%s\"", etag);
-    mr_reply_header(reply, "Last-Modified", "%s", modified);
-    mr_reply_header(reply, "Accept-Ranges", "bytes");
-    mr_reply_header(reply, "Content-Type", "%s", type ? type : "binary/octet-stream");
+    ds_http_date(object->updated_us, modified);
+    ds_reply_header(reply, "ETag", "\"%s\"", etag);
+    ds_reply_header(reply, "Last-Modified", "%s", modified);
+    ds_reply_header(reply, "Accept-Ranges", "bytes");
+    ds_reply_header(reply, "Content-Type", "%s", type ? type : "binary/octet-stream");
     for (int i = 0; i < MR_ATTR_COUNT; i++) {
         if (names[i] && attributes[i])
-            mr_reply_header(reply, names[i], "%s", attributes[i]);
+            ds_reply_header(reply, names[i], "%s", attributes[i]);
     }
     if (class && strcmp(class, "STANDARD") != 0)
-        mr_reply_header(reply, "x-amz-storage-class", "%s", class);
+        ds_reply_header(reply, "x-amz-storage-class", "%s", class);
     put_custom(attributes[MR_ATTR_METADATA], reply);
 }
 
 /* Of the whole object, or of one part where the upload kept such sums. 0, or -1: the object changed under us. */
-static int put_sum(const struct mr_api *api, const struct mr_request *request, struct mr_object *object,
-                   const struct span *span, struct mr_reply *reply)
+static int put_sum(const struct ds_api *api, const struct ds_request *request, struct ds_object *object,
+                   const struct span *span, struct ds_reply *reply)
 {
-    const char *mode = mr_request_header(request, "x-amz-checksum-mode");
+    const char *mode = ds_request_header(request, "x-amz-checksum-mode");
     char text[MR_S3_SUM_MAX];
     bool composite;
     if (!mode || api->s3->ignore_checksums || strcasecmp(mode, "ENABLED") != 0)
@@ -130,58 +130,58 @@ static int put_sum(const struct mr_api *api, const struct mr_request *request, s
     const char *part = span->part && count_parts(object) ? object->s3->parts[span->part - 1].sum : "";
     if (!whole && !*part)
         return 0;
-    enum mr_s3_algorithm algorithm = mr_s3_object_sum(object, text, &composite);
+    enum ds_s3_algorithm algorithm = ds_s3_object_sum(object, text, &composite);
     if (algorithm == MR_S3_NONE)
         return -1;
-    mr_reply_header(reply, mr_s3_sum_headers[algorithm], "%s", *part ? part : text);
-    mr_reply_header(reply, "x-amz-checksum-type", composite ? "COMPOSITE" : "FULL_OBJECT");
+    ds_reply_header(reply, ds_s3_sum_headers[algorithm], "%s", *part ? part : text);
+    ds_reply_header(reply, "x-amz-checksum-type", composite ? "COMPOSITE" : "FULL_OBJECT");
     return 0;
 }
 
-static bool archived(const struct mr_object *object)
+static bool archived(const struct ds_object *object)
 {
     const char *class = object->attributes[MR_ATTR_STORAGE_CLASS];
     return class && (strcmp(class, "GLACIER") == 0 || strcmp(class, "DEEP_ARCHIVE") == 0);
 }
 
 /* The live object and its open file; where there is none, who may not list learns nothing of that. */
-static struct mr_object *find(const struct mr_api *api, const struct mr_request *request, struct mr_bucket *bucket,
-                              int *fd, struct mr_reply *reply)
+static struct ds_object *s3_object_find(const struct ds_api *api, const struct ds_request *request,
+                                        struct ds_bucket *bucket, int *fd, struct ds_reply *reply)
 {
     *fd = -1;
-    struct mr_object *object = mr_api_open(request, bucket, reply, NULL, fd);
+    struct ds_object *object = ds_api_open(request, bucket, reply, NULL, fd);
     if (!object && reply->status == 404)
-        mr_s3_error(reply, request, mr_api_denied(api, MR_OP_LIST) ? "AccessDenied" : "NoSuchKey");
+        ds_s3_error(reply, request, ds_api_denied(api, MR_OP_LIST) ? "AccessDenied" : "NoSuchKey");
     return object;
 }
 
-void mr_s3_get(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_s3_get(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
     int fd;
-    struct mr_object *object = bucket ? find(api, request, bucket, &fd, reply) : NULL;
+    struct ds_object *object = bucket ? s3_object_find(api, request, bucket, &fd, reply) : NULL;
     if (!object)
         return;
     struct span span;
     char etag[48];
-    mr_s3_etag(object, request->changed, etag);
-    if (mr_s3_check_read(request, etag, reply) < 0 || find_span(request, object, &span, reply) < 0)
+    ds_s3_etag(object, request->changed, etag);
+    if (ds_s3_check_read(request, etag, reply) < 0 || find_span(request, object, &span, reply) < 0)
         goto out;
     if (request->op == MR_OP_GET && archived(object)) {
-        mr_s3_error(reply, request, "InvalidObjectState");
-        mr_s3_error_add(reply, "StorageClass", object->attributes[MR_ATTR_STORAGE_CLASS]);
+        ds_s3_error(reply, request, "InvalidObjectState");
+        ds_s3_error_add(reply, "StorageClass", object->attributes[MR_ATTR_STORAGE_CLASS]);
         goto out;
     }
     if (put_sum(api, request, object, &span, reply) < 0) {
-        mr_reply_from_error(reply, request);
+        ds_reply_from_error(reply, request);
         goto out;
     }
     put_headers(object, etag, reply);
     if (span.part && count_parts(object))
-        mr_reply_header(reply, "x-amz-mp-parts-count", "%zu", count_parts(object));
+        ds_reply_header(reply, "x-amz-mp-parts-count", "%zu", count_parts(object));
     if (span.partial && span.length > 0) {
         reply->status = 206;
-        mr_reply_header(reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, span.first,
+        ds_reply_header(reply, "Content-Range", "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, span.first,
                         span.first + span.length - 1, object->size);
     }
     reply->first = span.first;
@@ -190,20 +190,20 @@ void mr_s3_get(const struct mr_api *api, const struct mr_request *request, struc
     reply->fd = fd;
     return;
 out:
-    mr_object_unref(object);
+    ds_object_unref(object);
     if (fd >= 0)
         close(fd);
 }
 
-void mr_s3_delete(const struct mr_api *api, const struct mr_request *request, struct mr_reply *reply)
+void ds_s3_delete(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
-    struct mr_conditions conditions;
-    if (!bucket || mr_s3_write_conditions(api, request, bucket, &conditions, reply) < 0)
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
+    struct ds_conditions conditions;
+    if (!bucket || ds_s3_write_conditions(api, request, bucket, &conditions, reply) < 0)
         return;
     /* What is not there is deleted. */
-    if (mr_bucket_delete(bucket, request->object, 0, &conditions) < 0 && mr_error_code() != MR_E_NOT_FOUND)
-        mr_s3_write_failed(request, reply);
+    if (ds_bucket_delete(bucket, request->object, 0, &conditions) < 0 && mr_error_code() != MR_E_NOT_FOUND)
+        ds_s3_write_failed(request, reply);
     else
         reply->status = 204;
 }

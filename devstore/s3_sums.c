@@ -13,8 +13,8 @@
 #include "devstore/s3.h"
 #include "devstore/s3_error.h"
 
-const char *const mr_s3_algorithm_names[MR_S3_ALGORITHMS] = {"", "CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"};
-const char *const mr_s3_sum_headers[MR_S3_ALGORITHMS] = {
+const char *const ds_s3_algorithm_names[MR_S3_ALGORITHMS] = {"", "CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"};
+const char *const ds_s3_sum_headers[MR_S3_ALGORITHMS] = {
     "",
     "x-amz-checksum-crc32",
     "x-amz-checksum-crc32c",
@@ -22,22 +22,22 @@ const char *const mr_s3_sum_headers[MR_S3_ALGORITHMS] = {
     "x-amz-checksum-sha1",
     "x-amz-checksum-sha256",
 };
-const char *const mr_s3_sum_elements[MR_S3_ALGORITHMS] = {
+const char *const ds_s3_sum_elements[MR_S3_ALGORITHMS] = {
     "", "ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256",
 };
 static const size_t sizes[MR_S3_ALGORITHMS] = {0, 4, 4, 8, 20, 32};
 
-enum mr_s3_algorithm mr_s3_algorithm(const char *name)
+enum ds_s3_algorithm ds_s3_algorithm(const char *name)
 {
     for (int i = 1; i < MR_S3_ALGORITHMS; i++) {
-        if (strcasecmp(name, mr_s3_algorithm_names[i]) == 0 || strcasecmp(name, mr_s3_sum_headers[i]) == 0 ||
-            strcasecmp(name, mr_s3_sum_elements[i]) == 0)
-            return (enum mr_s3_algorithm)i;
+        if (strcasecmp(name, ds_s3_algorithm_names[i]) == 0 || strcasecmp(name, ds_s3_sum_headers[i]) == 0 ||
+            strcasecmp(name, ds_s3_sum_elements[i]) == 0)
+            return (enum ds_s3_algorithm)i;
     }
     return MR_S3_NONE;
 }
 
-size_t mr_s3_sum_size(enum mr_s3_algorithm algorithm)
+size_t ds_s3_sum_size(enum ds_s3_algorithm algorithm)
 {
     return sizes[algorithm];
 }
@@ -51,7 +51,7 @@ static EVP_MD_CTX *digest(const EVP_MD *kind)
     return NULL;
 }
 
-int mr_s3_sums_init(struct mr_s3_sums *sums, unsigned wanted)
+int ds_s3_sums_init(struct ds_s3_sums *sums, unsigned wanted)
 {
     memset(sums, 0, sizeof *sums);
     sums->wanted = wanted;
@@ -66,7 +66,7 @@ int mr_s3_sums_init(struct mr_s3_sums *sums, unsigned wanted)
     return 0;
 }
 
-void mr_s3_sums_write(struct mr_s3_sums *sums, const void *bytes, size_t length)
+void ds_s3_sums_write(struct ds_s3_sums *sums, const void *bytes, size_t length)
 {
     if (sums->wanted & 1u << MR_S3_CRC32)
         sums->crc32 = crc32_gzip_refl(sums->crc32, bytes, length);
@@ -80,7 +80,7 @@ void mr_s3_sums_write(struct mr_s3_sums *sums, const void *bytes, size_t length)
         EVP_DigestUpdate(sums->sha256, bytes, length);
 }
 
-void mr_s3_sums_raw(struct mr_s3_sums *sums, enum mr_s3_algorithm algorithm, uint8_t *raw)
+void ds_s3_sums_raw(struct ds_s3_sums *sums, enum ds_s3_algorithm algorithm, uint8_t *raw)
 {
     uint32_t crc = htobe32(algorithm == MR_S3_CRC32 ? sums->crc32 : sums->crc32c);
     uint64_t crc64 = htobe64(sums->crc64);
@@ -92,19 +92,19 @@ void mr_s3_sums_raw(struct mr_s3_sums *sums, enum mr_s3_algorithm algorithm, uin
         EVP_DigestFinal_ex(algorithm == MR_S3_SHA1 ? sums->sha1 : sums->sha256, raw, NULL);
 }
 
-void mr_s3_sums_close(struct mr_s3_sums *sums)
+void ds_s3_sums_close(struct ds_s3_sums *sums)
 {
     EVP_MD_CTX_free(sums->sha1);
     EVP_MD_CTX_free(sums->sha256);
     memset(sums, 0, sizeof *sums);
 }
 
-void mr_s3_sum_to_text(enum mr_s3_algorithm algorithm, const uint8_t *raw, char text[MR_S3_SUM_MAX])
+void ds_s3_sum_to_text(enum ds_s3_algorithm algorithm, const uint8_t *raw, char text[MR_S3_SUM_MAX])
 {
     EVP_EncodeBlock((unsigned char *)text, raw, (int)sizes[algorithm]);
 }
 
-int mr_s3_sum_from_text(enum mr_s3_algorithm algorithm, const char *text, uint8_t *raw)
+int ds_s3_sum_from_text(enum ds_s3_algorithm algorithm, const char *text, uint8_t *raw)
 {
     size_t size = sizes[algorithm], length = 4 * ((size + 2) / 3);
     unsigned char block[36];
@@ -112,11 +112,11 @@ int mr_s3_sum_from_text(enum mr_s3_algorithm algorithm, const char *text, uint8_
     if (strlen(text) != length || EVP_DecodeBlock(block, (const unsigned char *)text, (int)length) < (int)size)
         return -1;
     memcpy(raw, block, size);
-    mr_s3_sum_to_text(algorithm, raw, again); /* the padding is as long as it must be, and nothing is behind it */
+    ds_s3_sum_to_text(algorithm, raw, again); /* the padding is as long as it must be, and nothing is behind it */
     return strcmp(text, again) == 0 ? 0 : -1;
 }
 
-void mr_s3_sum_join(enum mr_s3_algorithm algorithm, uint8_t *a, const uint8_t *b, uint64_t length_b)
+void ds_s3_sum_join(enum ds_s3_algorithm algorithm, uint8_t *a, const uint8_t *b, uint64_t length_b)
 {
     uint64_t left = 0, right = 0;
     size_t size = sizes[algorithm];
@@ -134,38 +134,38 @@ void mr_s3_sum_join(enum mr_s3_algorithm algorithm, uint8_t *a, const uint8_t *b
         a[i] = (uint8_t)left;
 }
 
-static int malformed(const struct mr_request *request, struct mr_reply *reply, const char *name)
+static int malformed(const struct ds_request *request, struct ds_reply *reply, const char *name)
 {
-    mr_s3_error_said(reply, request, "InvalidRequest", "Value for %s header is invalid.", name);
+    ds_s3_error_said(reply, request, "InvalidRequest", "Value for %s header is invalid.", name);
     return -1;
 }
 
-int mr_s3_given(const struct mr_api *api, const struct mr_request *request, struct mr_s3_given *given,
-                struct mr_reply *reply)
+int ds_s3_given(const struct ds_api *api, const struct ds_request *request, struct ds_s3_given *given,
+                struct ds_reply *reply)
 {
-    const char *trailer = mr_request_header(request, "x-amz-trailer");
-    const char *announced = mr_request_header(request, "x-amz-sdk-checksum-algorithm");
+    const char *trailer = ds_request_header(request, "x-amz-trailer");
+    const char *announced = ds_request_header(request, "x-amz-sdk-checksum-algorithm");
     uint8_t raw[32];
     memset(given, 0, sizeof *given);
     if (api->s3->ignore_checksums)
         return 0;
     for (int i = 1; i < MR_S3_ALGORITHMS; i++) {
-        const char *value = mr_request_header(request, mr_s3_sum_headers[i]);
+        const char *value = ds_request_header(request, ds_s3_sum_headers[i]);
         if (!value)
             continue;
-        if (given->algorithm || mr_s3_sum_from_text((enum mr_s3_algorithm)i, value, raw) < 0)
-            return malformed(request, reply, mr_s3_sum_headers[i]);
-        given->algorithm = (enum mr_s3_algorithm)i;
+        if (given->algorithm || ds_s3_sum_from_text((enum ds_s3_algorithm)i, value, raw) < 0)
+            return malformed(request, reply, ds_s3_sum_headers[i]);
+        given->algorithm = (enum ds_s3_algorithm)i;
         snprintf(given->text, sizeof given->text, "%s", value);
     }
     if (trailer) {
-        if (given->algorithm || !mr_s3_algorithm(trailer))
+        if (given->algorithm || !ds_s3_algorithm(trailer))
             return malformed(request, reply, "x-amz-trailer");
-        given->algorithm = mr_s3_algorithm(trailer);
+        given->algorithm = ds_s3_algorithm(trailer);
         given->in_trailer = true;
     }
     if (announced && !given->algorithm) {
-        mr_s3_error_said(reply, request, "InvalidRequest",
+        ds_s3_error_said(reply, request, "InvalidRequest",
                          "x-amz-sdk-checksum-algorithm is specified, but neither x-amz-checksum-* nor x-amz-trailer");
         return -1;
     }

@@ -18,29 +18,29 @@
 #include "devstore/xml.h"
 
 struct upload {
-    struct mr_upload base;
-    const struct mr_api *api;
-    const struct mr_request *request;
-    struct mr_bucket *bucket;
-    struct mr_session *session;  /* of a part; NULL: a whole object */
+    struct ds_upload base;
+    const struct ds_api *api;
+    const struct ds_request *request;
+    struct ds_bucket *bucket;
+    struct ds_session *session;  /* of a part; NULL: a whole object */
     unsigned number;             /* of the part */
-    struct mr_metadata metadata; /* and the Content-MD5 */
-    struct mr_sink sink;
-    struct mr_s3_given given;
-    enum mr_s3_algorithm kept; /* of the checksum that is stored */
-    struct mr_s3_sums sums;
+    struct ds_metadata metadata; /* and the Content-MD5 */
+    struct ds_sink sink;
+    struct ds_s3_given given;
+    enum ds_s3_algorithm kept; /* of the checksum that is stored */
+    struct ds_s3_sums sums;
     uint8_t raw[MR_S3_ALGORITHMS][32]; /* what they came to */
-    struct mr_s3_chunked chunked;
-    struct mr_s3_sums chunk; /* the SHA-256 of a chunk, if it is signed */
+    struct ds_s3_chunked chunked;
+    struct ds_s3_sums chunk; /* the SHA-256 of a chunk, if it is signed */
     uint64_t expected;       /* bytes of an aws-chunked body, decoded */
     bool is_chunked, failed;
-    struct mr_reply failure;
+    struct ds_reply failure;
 };
 
-static int fail(struct upload *upload, const char *code)
+static int s3_upload_fail(struct upload *upload, const char *code)
 {
     if (!upload->failed)
-        mr_s3_error(&upload->failure, upload->request, code);
+        ds_s3_error(&upload->failure, upload->request, code);
     upload->failed = true;
     return -1;
 }
@@ -48,11 +48,11 @@ static int fail(struct upload *upload, const char *code)
 static int fail_from_error(struct upload *upload)
 {
     if (mr_error_code() == MR_E_DENIED)
-        return fail(upload, "SignatureDoesNotMatch");
+        return s3_upload_fail(upload, "SignatureDoesNotMatch");
     if (!upload->failed && mr_error_code() == MR_E_USAGE)
-        mr_s3_error_said(&upload->failure, upload->request, "InvalidRequest", "%s", mr_error_text());
+        ds_s3_error_said(&upload->failure, upload->request, "InvalidRequest", "%s", mr_error_text());
     else if (!upload->failed)
-        mr_reply_from_error(&upload->failure, upload->request);
+        ds_reply_from_error(&upload->failure, upload->request);
     upload->failed = true;
     return -1;
 }
@@ -60,9 +60,9 @@ static int fail_from_error(struct upload *upload)
 static int take_data(void *cls, const void *bytes, size_t length)
 {
     struct upload *upload = cls;
-    mr_s3_sums_write(&upload->sums, bytes, length);
-    mr_s3_sums_write(&upload->chunk, bytes, length);
-    return mr_sink_write(&upload->sink, bytes, length);
+    ds_s3_sums_write(&upload->sums, bytes, length);
+    ds_s3_sums_write(&upload->chunk, bytes, length);
+    return ds_sink_write(&upload->sink, bytes, length);
 }
 
 /* The end of a signed chunk. */
@@ -70,33 +70,33 @@ static int take_chunk(void *cls, const char *signature)
 {
     struct upload *upload = cls;
     uint8_t hash[32];
-    mr_s3_sums_raw(&upload->chunk, MR_S3_SHA256, hash);
-    mr_s3_sums_close(&upload->chunk);
-    if (mr_s3_sums_init(&upload->chunk, 1u << MR_S3_SHA256) < 0)
+    ds_s3_sums_raw(&upload->chunk, MR_S3_SHA256, hash);
+    ds_s3_sums_close(&upload->chunk);
+    if (ds_s3_sums_init(&upload->chunk, 1u << MR_S3_SHA256) < 0)
         return -1;
-    return mr_s3_auth_chunk(upload->request->auth, hash, false, signature);
+    return ds_s3_auth_chunk(upload->request->auth, hash, false, signature);
 }
 
-static void write_bytes(struct mr_upload *base, const void *bytes, size_t length)
+static void write_bytes(struct ds_upload *base, const void *bytes, size_t length)
 {
     struct upload *upload = (struct upload *)base;
     if (upload->failed)
         return;
-    if ((upload->is_chunked ? mr_s3_chunked_write(&upload->chunked, bytes, length) : take_data(upload, bytes, length)) <
+    if ((upload->is_chunked ? ds_s3_chunked_write(&upload->chunked, bytes, length) : take_data(upload, bytes, length)) <
         0)
         fail_from_error(upload);
 }
 
-static void destroy(struct mr_upload *base)
+static void destroy(struct ds_upload *base)
 {
     struct upload *upload = (struct upload *)base;
-    mr_sink_close(&upload->sink);
-    mr_metadata_close(&upload->metadata);
-    mr_s3_sums_close(&upload->sums);
-    mr_s3_sums_close(&upload->chunk);
-    mr_s3_chunked_close(&upload->chunked);
-    mr_reply_close(&upload->failure);
-    mr_session_unref(upload->session);
+    ds_sink_close(&upload->sink);
+    ds_metadata_close(&upload->metadata);
+    ds_s3_sums_close(&upload->sums);
+    ds_s3_sums_close(&upload->chunk);
+    ds_s3_chunked_close(&upload->chunked);
+    ds_reply_close(&upload->failure);
+    ds_session_unref(upload->session);
     free(upload);
 }
 
@@ -106,11 +106,11 @@ static int check_trailer_signature(struct upload *upload)
     static const char name[] = "x-amz-trailer-signature";
     const char *text = upload->chunked.trailer.data ? upload->chunked.trailer.data : "";
     const char *at = strcasestr(text, name);
-    char *signature = mr_s3_chunked_trailer(&upload->chunked, name);
+    char *signature = ds_s3_chunked_trailer(&upload->chunked, name);
     uint8_t hash[32];
     int rc = 0;
-    mr_s3_sha256(text, at ? (size_t)(at - text) : strlen(text), hash);
-    if (mr_s3_auth_chunk(upload->request->auth, hash, true, signature ? signature : "") < 0)
+    ds_s3_sha256(text, at ? (size_t)(at - text) : strlen(text), hash);
+    if (ds_s3_auth_chunk(upload->request->auth, hash, true, signature ? signature : "") < 0)
         rc = fail_from_error(upload);
     free(signature);
     return rc;
@@ -119,136 +119,136 @@ static int check_trailer_signature(struct upload *upload)
 /* The end of an aws-chunked body: it is whole, and its trailer has the sum that was announced. */
 static int finish_chunked(struct upload *upload)
 {
-    const struct mr_s3_auth *auth = upload->request->auth;
+    const struct ds_s3_auth *auth = upload->request->auth;
     if (upload->chunked.state != MR_S3_CHUNK_DONE || upload->chunked.total != upload->expected)
-        return fail(upload, "IncompleteBody");
+        return s3_upload_fail(upload, "IncompleteBody");
     if (auth->signed_chunks && auth->trailer && check_trailer_signature(upload) < 0)
         return -1;
     if (!upload->given.in_trailer)
         return 0;
-    char *sum = mr_s3_chunked_trailer(&upload->chunked, mr_s3_sum_headers[upload->given.algorithm]);
+    char *sum = ds_s3_chunked_trailer(&upload->chunked, ds_s3_sum_headers[upload->given.algorithm]);
     uint8_t raw[32];
-    int rc = sum ? mr_s3_sum_from_text(upload->given.algorithm, sum, raw) : -1;
+    int rc = sum ? ds_s3_sum_from_text(upload->given.algorithm, sum, raw) : -1;
     if (rc == 0)
         memcpy(upload->given.text, sum, strlen(sum) + 1);
     free(sum);
-    return rc < 0 ? fail(upload, "MalformedTrailerError") : 0;
+    return rc < 0 ? s3_upload_fail(upload, "MalformedTrailerError") : 0;
 }
 
-static int check_sums(struct upload *upload, const struct mr_object *object)
+static int check_sums(struct upload *upload, const struct ds_object *object)
 {
     char text[MR_S3_SUM_MAX];
-    const struct mr_s3_auth *auth = upload->request->auth;
+    const struct ds_s3_auth *auth = upload->request->auth;
     for (int i = 1; i < MR_S3_ALGORITHMS; i++) {
         if (upload->sums.wanted & 1u << i)
-            mr_s3_sums_raw(&upload->sums, (enum mr_s3_algorithm)i, upload->raw[i]);
+            ds_s3_sums_raw(&upload->sums, (enum ds_s3_algorithm)i, upload->raw[i]);
     }
     if (auth->has_hash && memcmp(upload->raw[MR_S3_SHA256], auth->hash, sizeof auth->hash) != 0)
-        return fail(upload, "XAmzContentSHA256Mismatch");
+        return s3_upload_fail(upload, "XAmzContentSHA256Mismatch");
     if (upload->metadata.has_md5 && (!object->has_md5 || memcmp(object->md5, upload->metadata.md5, 16) != 0))
-        return fail(upload, "BadDigest");
+        return s3_upload_fail(upload, "BadDigest");
     if (!upload->given.algorithm)
         return 0;
-    mr_s3_sum_to_text(upload->given.algorithm, upload->raw[upload->given.algorithm], text);
+    ds_s3_sum_to_text(upload->given.algorithm, upload->raw[upload->given.algorithm], text);
     if (strcmp(text, upload->given.text) == 0)
         return 0;
-    return fail(upload, "BadDigest");
+    return s3_upload_fail(upload, "BadDigest");
 }
 
-static void put_sum(const struct upload *upload, const char *sum, struct mr_reply *reply)
+static void put_sum(const struct upload *upload, const char *sum, struct ds_reply *reply)
 {
     if (upload->api->s3->ignore_checksums)
         return;
-    mr_reply_header(reply, mr_s3_sum_headers[upload->kept], "%s", sum);
+    ds_reply_header(reply, ds_s3_sum_headers[upload->kept], "%s", sum);
     if (!upload->session)
-        mr_reply_header(reply, "x-amz-checksum-type", "FULL_OBJECT");
+        ds_reply_header(reply, "x-amz-checksum-type", "FULL_OBJECT");
 }
 
-static int store_object(struct upload *upload, struct mr_object *object, const char *sum, struct mr_reply *reply)
+static int store_object(struct upload *upload, struct ds_object *object, const char *sum, struct ds_reply *reply)
 {
-    struct mr_conditions conditions;
+    struct ds_conditions conditions;
     char etag[48];
-    if (mr_metadata_apply(&upload->metadata, object) < 0 || !(object->s3 = mr_s3_info_new(0)))
+    if (ds_metadata_apply(&upload->metadata, object) < 0 || !(object->s3 = ds_s3_info_new(0)))
         return fail_from_error(upload);
     object->s3->algorithm = upload->kept;
     memcpy(object->s3->sum, sum, MR_S3_SUM_MAX);
-    if (mr_s3_write_conditions(upload->api, upload->request, upload->bucket, &conditions, &upload->failure) < 0)
+    if (ds_s3_write_conditions(upload->api, upload->request, upload->bucket, &conditions, &upload->failure) < 0)
         return -1;
-    if (mr_sink_put(&upload->sink, upload->bucket, object, &conditions) < 0) {
-        mr_s3_write_failed(upload->request, &upload->failure);
+    if (ds_sink_put(&upload->sink, upload->bucket, object, &conditions) < 0) {
+        ds_s3_write_failed(upload->request, &upload->failure);
         return -1;
     }
-    mr_s3_etag(object, false, etag);
-    mr_reply_header(reply, "ETag", "\"%s\"", etag);
+    ds_s3_etag(object, false, etag);
+    ds_reply_header(reply, "ETag", "\"%s\"", etag);
     put_sum(upload, sum, reply);
     return 0;
 }
 
 /* Takes object. */
-static int store_part(struct upload *upload, struct mr_object *object, const char *sum, struct mr_reply *reply)
+static int store_part(struct upload *upload, struct ds_object *object, const char *sum, struct ds_reply *reply)
 {
     char etag[33];
-    if (mr_sink_give(&upload->sink, object) < 0) {
-        mr_object_unref(object);
+    if (ds_sink_give(&upload->sink, object) < 0) {
+        ds_object_unref(object);
         return fail_from_error(upload);
     }
-    if (mr_multipart_add(upload->session, upload->number, object, sum, etag) < 0)
-        return fail(upload, mr_error_code() == MR_E_NOT_FOUND ? "NoSuchUpload" : "InternalError");
-    mr_reply_header(reply, "ETag", "\"%s\"", etag);
+    if (ds_multipart_add(upload->session, upload->number, object, sum, etag) < 0)
+        return s3_upload_fail(upload, mr_error_code() == MR_E_NOT_FOUND ? "NoSuchUpload" : "InternalError");
+    ds_reply_header(reply, "ETag", "\"%s\"", etag);
     put_sum(upload, sum, reply);
     return 0;
 }
 
-static int store(struct upload *upload, struct mr_reply *reply)
+static int store(struct upload *upload, struct ds_reply *reply)
 {
     char sum[MR_S3_SUM_MAX] = "";
     if (upload->is_chunked && finish_chunked(upload) < 0)
         return -1;
-    struct mr_object *object = mr_object_new(upload->request->object);
-    if (!object || mr_sink_fill(&upload->sink, object) < 0) {
-        mr_object_unref(object);
+    struct ds_object *object = ds_object_new(upload->request->object);
+    if (!object || ds_sink_fill(&upload->sink, object) < 0) {
+        ds_object_unref(object);
         return fail_from_error(upload);
     }
     int rc = check_sums(upload, object);
-    mr_s3_sum_to_text(upload->kept, upload->raw[upload->kept], sum);
+    ds_s3_sum_to_text(upload->kept, upload->raw[upload->kept], sum);
     if (rc == 0 && upload->session)
         return store_part(upload, object, sum, reply);
     if (rc == 0)
         rc = store_object(upload, object, sum, reply);
-    mr_object_unref(object);
+    ds_object_unref(object);
     return rc;
 }
 
-static void finish(struct mr_upload *base, struct mr_reply *reply)
+static void s3_upload_finish(struct ds_upload *base, struct ds_reply *reply)
 {
     struct upload *upload = (struct upload *)base;
     if (upload->failed || store(upload, reply) < 0) {
-        mr_reply_close(reply);
+        ds_reply_close(reply);
         *reply = upload->failure;
-        mr_reply_init(&upload->failure);
+        ds_reply_init(&upload->failure);
     }
 }
 
 /* The headers about the body. 0, or -1 with the reply. */
-static int read_headers(struct upload *upload, struct mr_reply *reply)
+static int read_headers(struct upload *upload, struct ds_reply *reply)
 {
-    const struct mr_request *request = upload->request;
-    const char *decoded = mr_request_header(request, "x-amz-decoded-content-length");
-    const char *md5 = mr_request_header(request, "Content-MD5");
-    if (mr_s3_given(upload->api, request, &upload->given, reply) < 0)
+    const struct ds_request *request = upload->request;
+    const char *decoded = ds_request_header(request, "x-amz-decoded-content-length");
+    const char *md5 = ds_request_header(request, "Content-MD5");
+    if (ds_s3_given(upload->api, request, &upload->given, reply) < 0)
         return -1;
-    if (mr_metadata_md5_header(&upload->metadata, md5) < 0) {
-        mr_s3_error(reply, request, "InvalidDigest");
+    if (ds_metadata_md5_header(&upload->metadata, md5) < 0) {
+        ds_s3_error(reply, request, "InvalidDigest");
         return -1;
     }
-    if (md5 && mr_s3_is_express(request->bucket)) {
-        mr_s3_error_said(reply, request, "InvalidRequest", "Content-MD5 is not supported by directory buckets");
+    if (md5 && ds_s3_is_express(request->bucket)) {
+        ds_s3_error_said(reply, request, "InvalidRequest", "Content-MD5 is not supported by directory buckets");
         return -1;
     }
     upload->is_chunked = request->auth && request->auth->chunked;
-    if (upload->is_chunked ? !decoded || mr_parse_u64(decoded, &upload->expected) < 0
-                           : !mr_request_header(request, "Content-Length")) {
-        mr_s3_error(reply, request, "MissingContentLength");
+    if (upload->is_chunked ? !decoded || ds_parse_u64(decoded, &upload->expected) < 0
+                           : !ds_request_header(request, "Content-Length")) {
+        ds_s3_error(reply, request, "MissingContentLength");
         return -1;
     }
     if (!upload->session)
@@ -257,9 +257,9 @@ static int read_headers(struct upload *upload, struct mr_reply *reply)
         upload->kept = upload->session->algorithm;
     if (upload->session && upload->given.algorithm && upload->session->announced &&
         upload->given.algorithm != upload->kept) {
-        mr_s3_error_said(reply, request, "InvalidRequest",
+        ds_s3_error_said(reply, request, "InvalidRequest",
                          "Checksum Type mismatch occurred, expected checksum Type: %s, actual checksum Type: %s",
-                         mr_s3_algorithm_names[upload->kept], mr_s3_algorithm_names[upload->given.algorithm]);
+                         ds_s3_algorithm_names[upload->kept], ds_s3_algorithm_names[upload->given.algorithm]);
         return -1;
     }
     return 0;
@@ -267,44 +267,44 @@ static int read_headers(struct upload *upload, struct mr_reply *reply)
 
 static int open_sinks(struct upload *upload, uint64_t length)
 {
-    const struct mr_s3_auth *auth = upload->request->auth;
+    const struct ds_s3_auth *auth = upload->request->auth;
     unsigned wanted = 1u << upload->kept | 1u << upload->given.algorithm;
     if (auth && auth->has_hash)
         wanted |= 1u << MR_S3_SHA256;
     bool signed_chunks = upload->is_chunked && auth && auth->signed_chunks;
-    upload->chunked = (struct mr_s3_chunked){.is_signed = signed_chunks, .data = take_data, .cls = upload};
+    upload->chunked = (struct ds_s3_chunked){.is_signed = signed_chunks, .data = take_data, .cls = upload};
     upload->chunked.chunk = signed_chunks ? take_chunk : NULL;
-    if (mr_s3_sums_init(&upload->chunk, signed_chunks ? 1u << MR_S3_SHA256 : 0) < 0 ||
-        mr_s3_sums_init(&upload->sums, wanted) < 0)
+    if (ds_s3_sums_init(&upload->chunk, signed_chunks ? 1u << MR_S3_SHA256 : 0) < 0 ||
+        ds_s3_sums_init(&upload->sums, wanted) < 0)
         return -1;
     bool md5 = upload->api->md5 || upload->metadata.has_md5;
-    return mr_sink_open(&upload->sink, mr_bucket_folder(upload->bucket), upload->is_chunked ? upload->expected : length,
+    return ds_sink_open(&upload->sink, ds_bucket_folder(upload->bucket), upload->is_chunked ? upload->expected : length,
                         md5);
 }
 
-struct mr_upload *mr_s3_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                   struct mr_reply *reply)
+struct ds_upload *ds_s3_upload_new(const struct ds_api *api, const struct ds_request *request, uint64_t length,
+                                   struct ds_reply *reply)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
     struct upload *upload = bucket ? calloc(1, sizeof *upload) : NULL;
     if (!upload) {
         if (bucket)
-            mr_s3_error(reply, request, "InternalError");
+            ds_s3_error(reply, request, "InternalError");
         return NULL;
     }
-    upload->base = (struct mr_upload){.write = write_bytes, .finish = finish, .destroy = destroy};
+    upload->base = (struct ds_upload){.write = write_bytes, .finish = s3_upload_finish, .destroy = destroy};
     upload->api = api;
     upload->request = request;
     upload->bucket = bucket;
     upload->sink.fd = -1;
-    mr_reply_init(&upload->failure);
-    if (request->op == MR_OP_PART && (mr_multipart_number(request, &upload->number, reply) < 0 ||
-                                      !(upload->session = mr_multipart_find(api, request, reply))))
+    ds_reply_init(&upload->failure);
+    if (request->op == MR_OP_PART && (ds_multipart_number(request, &upload->number, reply) < 0 ||
+                                      !(upload->session = ds_multipart_find(api, request, reply))))
         goto fail;
-    if (mr_s3_check_write(api, request, reply) < 0 || read_headers(upload, reply) < 0)
+    if (ds_s3_check_write(api, request, reply) < 0 || read_headers(upload, reply) < 0)
         goto fail;
-    if (mr_xml_metadata(request, &upload->metadata) < 0 || open_sinks(upload, length) < 0) {
-        mr_reply_from_error(reply, request);
+    if (ds_xml_metadata(request, &upload->metadata) < 0 || open_sinks(upload, length) < 0) {
+        ds_reply_from_error(reply, request);
         goto fail;
     }
     return &upload->base;

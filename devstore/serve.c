@@ -30,28 +30,28 @@
  * headers: the end of the stream that comes along with data is not always noticed by the edge-triggered loop. */
 #define IDLE_S 300u
 
-struct mr_serve {
-    struct mr_serve_options options;
+struct ds_serve {
+    struct ds_serve_options options;
     struct MHD_Daemon *daemon;
-    struct mr_timers *timers;
-    struct mr_pace upload, download; /* of all connections together */
+    struct ds_timers *timers;
+    struct ds_pace upload, download; /* of all connections together */
 };
 
 enum phase { CALL_NEW, CALL_BODY, CALL_WAITED };
 
 /* One request on its way; MHD runs its callbacks on one thread at a time. */
 struct call {
-    struct mr_serve *serve;
+    struct ds_serve *serve;
     struct MHD_Connection *connection;
     enum phase phase;
     int64_t start_ns;
     char *uri;
-    struct mr_request request;
-    struct mr_reply reply;
+    struct ds_request request;
+    struct ds_reply reply;
     bool answered; /* the reply is made: what is left of the body is dropped */
-    struct mr_upload *upload;
-    const struct mr_fault *fault;
-    struct mr_pace pace; /* of the upload */
+    struct ds_upload *upload;
+    const struct ds_fault *fault;
+    struct ds_pace pace; /* of the upload */
 };
 
 static const char *find_header(void *cls, const char *name)
@@ -80,7 +80,7 @@ static void each_header(void *cls, void (*visit)(void *visit_cls, const char *na
 }
 
 /* MHD's first callback of a request: here the target is still as it was sent, before MHD decodes it. */
-static void *begin(void *cls, const char *uri, struct MHD_Connection *connection)
+static void *serve_begin(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     struct call *call = calloc(1, sizeof *call);
     if (!call)
@@ -88,8 +88,8 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
     call->serve = cls;
     call->connection = connection;
     call->uri = strdup(uri);
-    mr_reply_init(&call->reply);
-    mr_pace_init(&call->pace, call->serve->options.upload_rate);
+    ds_reply_init(&call->reply);
+    ds_pace_init(&call->pace, call->serve->options.upload_rate);
     return call;
 }
 
@@ -97,54 +97,55 @@ static void *begin(void *cls, const char *uri, struct MHD_Connection *connection
 static void log_line(const struct call *call)
 {
     char line[4096 + 64];
-    const struct mr_reply *reply = &call->reply;
+    const struct ds_reply *reply = &call->reply;
     int n = snprintf(line, sizeof line, "%s %.4000s %u %" PRIu64 "\n", call->request.method, call->uri, reply->status,
                      reply->length);
     if (n > 0 && write(call->serve->options.log_fd, line, (size_t)n) < 0)
         mr_log_warning("cannot write the request log");
 }
 
-static void end(void *cls, struct MHD_Connection *connection, void **context, enum MHD_RequestTerminationCode code)
+static void serve_end(void *cls, struct MHD_Connection *connection, void **context,
+                      enum MHD_RequestTerminationCode code)
 {
     struct call *call = *context;
     (void)cls, (void)connection, (void)code;
     if (!call)
         return;
-    mr_upload_destroy(call->upload);
-    mr_pace_close(&call->pace);
-    mr_reply_close(&call->reply);
-    mr_request_close(&call->request);
+    ds_upload_destroy(call->upload);
+    ds_pace_close(&call->pace);
+    ds_reply_close(&call->reply);
+    ds_request_close(&call->request);
     free(call->uri);
     free(call);
     *context = NULL;
 }
 
 /* The headers are there. 0, or -1 when there is no memory. */
-static int start(struct call *call, const char *method)
+static int serve_start(struct call *call, const char *method)
 {
-    const struct mr_api *api = call->serve->options.api;
+    const struct ds_api *api = call->serve->options.api;
     call->start_ns = mr_clock_mono_ns();
-    if (!call->uri || mr_request_init(&call->request, method, call->uri) < 0)
+    if (!call->uri || ds_request_init(&call->request, method, call->uri) < 0)
         return -1;
     call->request.secure = call->serve->options.key != NULL;
     call->request.header = find_header;
     call->request.header_cls = call;
     call->phase = CALL_BODY;
     call->request.each_header = each_header;
-    mr_s3_claim(api, &call->request);
-    call->request.fault = call->fault = mr_faults_draw(api->faults, &call->request, false);
+    ds_s3_claim(api, &call->request);
+    call->request.fault = call->fault = ds_faults_draw(api->faults, &call->request, false);
     call->request.changed = call->fault && call->fault->kind == MR_FAULT_CHANGED;
     uint64_t length = 0;
-    if (call->fault && mr_fault_answers(call->fault)) {
-        mr_fault_reply(call->fault, &call->request, &call->reply);
+    if (call->fault && ds_fault_answers(call->fault)) {
+        ds_fault_reply(call->fault, &call->request, &call->reply);
         call->answered = true;
-    } else if (mr_api_refuse(api, &call->request, &call->reply)) {
+    } else if (ds_api_refuse(api, &call->request, &call->reply)) {
         call->answered = true;
-    } else if (mr_op_uploads(call->request.op)) {
+    } else if (ds_op_uploads(call->request.op)) {
         const char *header = find_header(call, "Content-Length");
-        if (header && mr_parse_u64(header, &length) < 0)
+        if (header && ds_parse_u64(header, &length) < 0)
             length = 0;
-        call->upload = mr_upload_new(api, &call->request, length, &call->reply);
+        call->upload = ds_upload_new(api, &call->request, length, &call->reply);
         call->answered = !call->upload;
     }
     return 0;
@@ -152,77 +153,77 @@ static int start(struct call *call, const char *method)
 
 static void take_body(struct call *call, const char *bytes, size_t length)
 {
-    mr_counts_add(&call->serve->options.api->counts->bytes_in, length);
+    ds_counts_add(&call->serve->options.api->counts->bytes_in, length);
     if (call->answered)
         return;
     if (call->upload) {
-        mr_upload_write(call->upload, bytes, length);
+        ds_upload_write(call->upload, bytes, length);
         return;
     }
     if (length > MR_BODY_MAX - call->request.body.length) {
-        mr_reply_error(&call->reply, &call->request, 413, NULL, "The body is over 10 MiB.");
+        ds_reply_error(&call->reply, &call->request, 413, NULL, "The body is over 10 MiB.");
         call->answered = true;
         return;
     }
-    mr_text_append(&call->request.body, bytes, length);
+    ds_text_append(&call->request.body, bytes, length);
 }
 
-static void statistics(struct mr_serve *serve, const struct mr_request *request, struct mr_reply *reply)
+static void statistics(struct ds_serve *serve, const struct ds_request *request, struct ds_reply *reply)
 {
-    const struct mr_api *api = serve->options.api;
+    const struct ds_api *api = serve->options.api;
     if (strcmp(request->method, "DELETE") == 0) {
-        mr_counts_reset(api->counts);
-        mr_faults_forget_hits(api->faults);
+        ds_counts_reset(api->counts);
+        ds_faults_forget_hits(api->faults);
         reply->status = 204;
         return;
     }
-    mr_text_puts(&reply->body, "{");
-    mr_counts_write(api->counts, &reply->body);
-    mr_text_puts(&reply->body, ",\"faults\":");
-    mr_faults_statistics(api->faults, &reply->body);
-    mr_text_puts(&reply->body, "}\n");
-    mr_reply_header(reply, "Content-Type", "application/json");
+    ds_text_puts(&reply->body, "{");
+    ds_counts_write(api->counts, &reply->body);
+    ds_text_puts(&reply->body, ",\"faults\":");
+    ds_faults_statistics(api->faults, &reply->body);
+    ds_text_puts(&reply->body, "}\n");
+    ds_reply_header(reply, "Content-Type", "application/json");
 }
 
 static void answer(struct call *call)
 {
-    struct mr_request *request = &call->request;
-    struct mr_reply *reply = &call->reply;
+    struct ds_request *request = &call->request;
+    struct ds_reply *reply = &call->reply;
     if (call->answered)
         return;
     call->answered = true;
     if (request->body.failed)
-        mr_reply_error(reply, request, 500, NULL, "out of memory");
+        ds_reply_error(reply, request, 500, NULL, "out of memory");
     else if (call->upload)
-        mr_upload_finish(call->upload, reply);
+        ds_upload_finish(call->upload, reply);
     else if (request->op == MR_OP_ADMIN && strcmp(request->tail, "stats") == 0)
         statistics(call->serve, request, reply);
     else if (request->op == MR_OP_ADMIN && strcmp(request->tail, "touch") == 0 && strcmp(request->method, "POST") == 0)
-        mr_api_touch(call->serve->options.api, request, reply);
+        ds_api_touch(call->serve->options.api, request, reply);
     else if (request->op == MR_OP_ADMIN)
-        mr_reply_error(reply, request, 404, NULL, "No such administrative call.");
+        ds_reply_error(reply, request, 404, NULL, "No such administrative call.");
     else
-        mr_api_answer(call->serve->options.api, request, reply);
+        ds_api_answer(call->serve->options.api, request, reply);
     if (reply->body.failed)
-        mr_reply_error(reply, request, 500, NULL, "out of memory");
+        ds_reply_error(reply, request, 500, NULL, "out of memory");
 }
 
 static void release_object(void *cls)
 {
-    mr_object_unref(cls);
+    ds_object_unref(cls);
 }
 
 /* A response out of several pieces of memory. */
-static struct MHD_Response *scattered(struct mr_reply *reply)
+static struct MHD_Response *scattered(struct ds_reply *reply)
 {
-    const struct mr_object *object = reply->object;
+    const struct ds_object *object = reply->object;
     uint64_t skip = reply->first, left = reply->length;
     struct MHD_IoVec *vector = calloc(object->n_pieces, sizeof *vector);
     if (!vector)
         return NULL;
     unsigned n = 0;
     for (size_t i = 0; i < object->n_pieces && left > 0; i++) {
-        const struct mr_piece *piece = &object->pieces[i];
+        const struct ds_piece *piece = &object->pieces[i];
         if (skip >= piece->length) {
             skip -= piece->length;
             continue;
@@ -240,10 +241,10 @@ static struct MHD_Response *scattered(struct mr_reply *reply)
 }
 
 /* A response that sends the reply's bytes without a copy in user space. Takes them out of the reply. */
-static struct MHD_Response *make_response(struct mr_reply *reply)
+static struct MHD_Response *make_response(struct ds_reply *reply)
 {
     struct MHD_Response *response = NULL;
-    struct mr_object *object = reply->object;
+    struct ds_object *object = reply->object;
     if (!object) {
         response = MHD_create_response_from_buffer(reply->body.length, reply->body.data ? reply->body.data : "",
                                                    reply->body.data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
@@ -267,19 +268,19 @@ static struct MHD_Response *make_response(struct mr_reply *reply)
 }
 
 /* The statistics and the log. */
-static void count(struct call *call)
+static void serve_count(struct call *call)
 {
-    struct mr_serve *serve = call->serve;
-    const struct mr_reply *reply = &call->reply;
-    struct mr_counts *counts = serve->options.api->counts;
-    mr_counts_request(counts, call->request.op, reply->status, false);
-    mr_counts_add(&counts->bytes_out, reply->length);
+    struct ds_serve *serve = call->serve;
+    const struct ds_reply *reply = &call->reply;
+    struct ds_counts *counts = serve->options.api->counts;
+    ds_counts_request(counts, call->request.op, reply->status, false);
+    ds_counts_add(&counts->bytes_out, reply->length);
     if (serve->options.log_fd >= 0)
         log_line(call);
 }
 
 /* More than one sendmsg takes. */
-static bool many_pieces(const struct mr_object *object)
+static bool many_pieces(const struct ds_object *object)
 {
     return object && !object->path && object->n_pieces > 1000;
 }
@@ -290,29 +291,29 @@ static void add_s3_headers(const struct call *call, struct MHD_Response *respons
     snprintf(text, sizeof text, "%016" PRIX64, call->request.id);
     MHD_add_response_header(response, "x-amz-request-id", text);
     MHD_add_response_header(response, "x-amz-id-2", text);
-    mr_http_date(mr_s3_now(call->serve->options.api->s3) * 1000000, text);
+    ds_http_date(ds_s3_now(call->serve->options.api->s3) * 1000000, text);
     MHD_add_response_header(response, MHD_HTTP_HEADER_DATE, text);
 }
 
 static enum MHD_Result send_reply(struct call *call)
 {
-    struct mr_serve *serve = call->serve;
-    struct mr_reply *reply = &call->reply;
-    const struct mr_fault *fault = call->fault && mr_fault_in_body(call->fault) ? call->fault : NULL;
+    struct ds_serve *serve = call->serve;
+    struct ds_reply *reply = &call->reply;
+    const struct ds_fault *fault = call->fault && ds_fault_in_body(call->fault) ? call->fault : NULL;
     bool limited = serve->options.download_rate > 0 || serve->options.download_total > 0;
-    const char *accepted = serve->options.compress ? mr_request_header(&call->request, "Accept-Encoding") : NULL;
+    const char *accepted = serve->options.compress ? ds_request_header(&call->request, "Accept-Encoding") : NULL;
     if (accepted && strstr(accepted, "gzip"))
-        mr_compress(reply);
+        ds_compress(reply);
     if (!reply->object)
         reply->length = reply->body.length;
     if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */
-        count(call);
-        mr_stream_reset(call->connection);
+        serve_count(call);
+        ds_stream_reset(call->connection);
         return MHD_NO;
     }
     struct MHD_Response *response;
     if (reply->length > 0 && (fault || limited || reply->chunked || many_pieces(reply->object)))
-        response = mr_stream_response(serve->timers, call->connection, reply, serve->options.download_rate,
+        response = ds_stream_response(serve->timers, call->connection, reply, serve->options.download_rate,
                                       &serve->download, fault);
     else
         response = make_response(reply);
@@ -322,7 +323,7 @@ static enum MHD_Result send_reply(struct call *call)
         MHD_add_response_header(response, reply->headers[i].name, reply->headers[i].value);
     if (call->request.s3)
         add_s3_headers(call, response);
-    count(call);
+    serve_count(call);
     enum MHD_Result result = MHD_queue_response(call->connection, reply->status, response);
     MHD_destroy_response(response);
     return result;
@@ -333,9 +334,9 @@ static bool must_wait(struct call *call)
 {
     if (!call->upload)
         return false;
-    int64_t now = mr_clock_mono_ns(), own = mr_pace_ready(&call->pace), all = mr_pace_ready(&call->serve->upload);
+    int64_t now = mr_clock_mono_ns(), own = ds_pace_ready(&call->pace), all = ds_pace_ready(&call->serve->upload);
     int64_t ready_ns = own > all ? own : all;
-    return ready_ns > now && mr_timers_suspend(call->serve->timers, call->connection, ready_ns) == 0;
+    return ready_ns > now && ds_timers_suspend(call->serve->timers, call->connection, ready_ns) == 0;
 }
 
 static void charge(struct call *call, uint64_t bytes)
@@ -343,19 +344,20 @@ static void charge(struct call *call, uint64_t bytes)
     int64_t now = mr_clock_mono_ns();
     if (!call->upload)
         return;
-    mr_pace_charge(&call->pace, now, bytes);
-    mr_pace_charge(&call->serve->upload, now, bytes);
+    ds_pace_charge(&call->pace, now, bytes);
+    ds_pace_charge(&call->serve->upload, now, bytes);
 }
 
-static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *upload_data, size_t *upload_data_size, void **context)
+static enum MHD_Result serve_handle(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
+                                    const char *version, const char *upload_data, size_t *upload_data_size,
+                                    void **context)
 {
     struct call *call = *context;
     (void)url, (void)version;
     if (!call)
         return MHD_NO;
     if (call->phase == CALL_NEW)
-        return start(call, method) < 0 ? MHD_NO : MHD_YES;
+        return serve_start(call, method) < 0 ? MHD_NO : MHD_YES;
     if (*upload_data_size > 0) {
         if (must_wait(call))
             return MHD_YES;
@@ -364,11 +366,11 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
         *upload_data_size = 0;
         return MHD_YES;
     }
-    struct mr_serve *serve = cls;
+    struct ds_serve *serve = cls;
     if (call->phase == CALL_BODY) {
         call->phase = CALL_WAITED;
         int64_t latency_ns = serve->options.latency_ns[call->request.op];
-        if (latency_ns > 0 && mr_timers_suspend(serve->timers, connection, call->start_ns + latency_ns) == 0)
+        if (latency_ns > 0 && ds_timers_suspend(serve->timers, connection, call->start_ns + latency_ns) == 0)
             return MHD_YES; /* MHD calls again after the resume */
     }
     answer(call);
@@ -378,8 +380,8 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
 static void count_connection(void *cls, struct MHD_Connection *connection, void **context,
                              enum MHD_ConnectionNotificationCode code)
 {
-    struct mr_serve *serve = cls;
-    struct mr_counts *counts = serve->options.api->counts;
+    struct ds_serve *serve = cls;
+    struct ds_counts *counts = serve->options.api->counts;
     (void)connection, (void)context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED)
         atomic_fetch_add_explicit(&counts->connections, 1, memory_order_relaxed);
@@ -414,18 +416,18 @@ static unsigned connection_limit(void)
     return limit.rlim_cur > 200 ? (unsigned)(limit.rlim_cur - 100) / 2 : 50;
 }
 
-struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
+struct ds_serve *ds_serve_new(const struct ds_serve_options *options)
 {
-    struct mr_serve *serve = calloc(1, sizeof *serve);
+    struct ds_serve *serve = calloc(1, sizeof *serve);
     if (!serve) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the server");
         close(options->listen_fd);
         return NULL;
     }
     serve->options = *options;
-    mr_pace_init(&serve->upload, options->upload_total);
-    mr_pace_init(&serve->download, options->download_total);
-    serve->timers = mr_timers_new();
+    ds_pace_init(&serve->upload, options->upload_total);
+    ds_pace_init(&serve->download, options->download_total);
+    serve->timers = ds_timers_new();
     if (!serve->timers) {
         close(options->listen_fd);
         free(serve);
@@ -436,30 +438,31 @@ struct mr_serve *mr_serve_new(const struct mr_serve_options *options)
                                    {MHD_OPTION_END, 0, NULL}};
     serve->daemon = MHD_start_daemon(
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (options->key ? MHD_USE_TLS : 0),
-        0, NULL, NULL, handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET,
+        0, NULL, NULL, serve_handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET,
         options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0,
         MHD_OPTION_CONNECTION_LIMIT, connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
-        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, begin, serve, MHD_OPTION_UNESCAPE_CALLBACK,
-        leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, end, NULL, MHD_OPTION_NOTIFY_CONNECTION, count_connection,
-        serve, options->key ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls, MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, serve_begin, serve,
+        MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, serve_end, NULL,
+        MHD_OPTION_NOTIFY_CONNECTION, count_connection, serve, options->key ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls,
+        MHD_OPTION_END);
     if (!serve->daemon) {
         mr_error_set(MR_E_IO, "cannot start the HTTP server");
         close(options->listen_fd);
-        mr_timers_destroy(serve->timers);
+        ds_timers_destroy(serve->timers);
         free(serve);
         return NULL;
     }
     return serve;
 }
 
-void mr_serve_destroy(struct mr_serve *serve)
+void ds_serve_destroy(struct ds_serve *serve)
 {
     if (!serve)
         return;
-    mr_timers_drain(serve->timers); /* MHD must not be stopped with suspended connections */
+    ds_timers_drain(serve->timers); /* MHD must not be stopped with suspended connections */
     MHD_stop_daemon(serve->daemon);
-    mr_timers_destroy(serve->timers);
-    mr_pace_close(&serve->upload);
-    mr_pace_close(&serve->download);
+    ds_timers_destroy(serve->timers);
+    ds_pace_close(&serve->upload);
+    ds_pace_close(&serve->download);
     free(serve);
 }

@@ -9,15 +9,15 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-struct mr_sessions {
+struct ds_sessions {
     pthread_mutex_t lock; /* the table */
-    struct mr_session **table;
+    struct ds_session **table;
     size_t n, capacity;
 };
 
-struct mr_sessions *mr_sessions_new(void)
+struct ds_sessions *ds_sessions_new(void)
 {
-    struct mr_sessions *sessions = calloc(1, sizeof *sessions);
+    struct ds_sessions *sessions = calloc(1, sizeof *sessions);
     if (!sessions) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the table of uploads");
         return NULL;
@@ -26,20 +26,20 @@ struct mr_sessions *mr_sessions_new(void)
     return sessions;
 }
 
-void mr_sessions_destroy(struct mr_sessions *sessions)
+void ds_sessions_destroy(struct ds_sessions *sessions)
 {
     if (!sessions)
         return;
     for (size_t i = 0; i < sessions->n; i++)
-        mr_session_unref(sessions->table[i]);
+        ds_session_unref(sessions->table[i]);
     pthread_mutex_destroy(&sessions->lock);
     free(sessions->table);
     free(sessions);
 }
 
-struct mr_session *mr_session_new(struct mr_bucket *bucket, bool multipart)
+struct ds_session *ds_session_new(struct ds_bucket *bucket, bool multipart)
 {
-    struct mr_session *session = calloc(1, sizeof *session);
+    struct ds_session *session = calloc(1, sizeof *session);
     if (session && !multipart)
         session->pending = malloc(MR_QUANTUM);
     if (!session || (!multipart && !session->pending)) {
@@ -57,55 +57,55 @@ struct mr_session *mr_session_new(struct mr_bucket *bucket, bool multipart)
     return session;
 }
 
-void mr_session_part_drop(struct mr_object *object)
+void ds_session_part_drop(struct ds_object *object)
 {
     if (object->path)
         unlink(object->path);
-    mr_object_unref(object);
+    ds_object_unref(object);
 }
 
-void mr_session_drop_bytes(struct mr_session *session)
+void ds_session_drop_bytes(struct ds_session *session)
 {
-    mr_sink_close(&session->sink);
+    ds_sink_close(&session->sink);
     free(session->pending);
     session->pending = NULL;
     session->pending_length = 0;
 }
 
-void mr_session_unref(struct mr_session *session)
+void ds_session_unref(struct ds_session *session)
 {
     if (!session || atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) != 1)
         return;
-    mr_session_drop_bytes(session);
+    ds_session_drop_bytes(session);
     for (size_t i = 0; i < session->n_parts; i++)
-        mr_session_part_drop(session->parts[i].object);
+        ds_session_part_drop(session->parts[i].object);
     free(session->parts);
-    mr_object_unref(session->result);
-    mr_metadata_close(&session->metadata);
+    ds_object_unref(session->result);
+    ds_metadata_close(&session->metadata);
     pthread_mutex_destroy(&session->lock);
     free(session);
 }
 
-int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_object *object, const char *etag,
+int ds_session_add_part(struct ds_session *session, unsigned number, struct ds_object *object, const char *etag,
                         const char *sum)
 {
-    struct mr_session_part part = {.number = number, .object = object};
+    struct ds_session_part part = {.number = number, .object = object};
     size_t at = session->n_parts;
     snprintf(part.etag, sizeof part.etag, "%s", etag);
     snprintf(part.sum, sizeof part.sum, "%s", sum);
     while (at > 0 && session->parts[at - 1].number >= number)
         at--;
     if (at < session->n_parts && session->parts[at].number == number) {
-        mr_session_part_drop(session->parts[at].object);
+        ds_session_part_drop(session->parts[at].object);
         session->parts[at] = part;
         return 0;
     }
     if (session->n_parts == session->capacity) {
         size_t capacity = session->capacity ? session->capacity * 2 : 16;
-        struct mr_session_part *parts = realloc(session->parts, capacity * sizeof *parts);
+        struct ds_session_part *parts = realloc(session->parts, capacity * sizeof *parts);
         if (!parts) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for a part");
-            mr_session_part_drop(object);
+            ds_session_part_drop(object);
             return -1;
         }
         session->parts = parts;
@@ -117,7 +117,7 @@ int mr_session_add_part(struct mr_session *session, unsigned number, struct mr_o
     return 0;
 }
 
-int mr_sessions_add(struct mr_sessions *sessions, struct mr_session *session)
+int ds_sessions_add(struct ds_sessions *sessions, struct ds_session *session)
 {
     int rc = -1;
     size_t at = 0;
@@ -126,7 +126,7 @@ int mr_sessions_add(struct mr_sessions *sessions, struct mr_session *session)
         at++;
     if (at == sessions->capacity) {
         size_t capacity = sessions->capacity ? sessions->capacity * 2 : 64;
-        struct mr_session **table = realloc(sessions->table, capacity * sizeof(struct mr_session *));
+        struct ds_session **table = realloc(sessions->table, capacity * sizeof(struct ds_session *));
         if (!table) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for an upload");
             goto out;
@@ -144,7 +144,7 @@ out:
     return rc;
 }
 
-struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id, const struct mr_bucket *bucket,
+struct ds_session *ds_sessions_find(struct ds_sessions *sessions, const char *id, const struct ds_bucket *bucket,
                                     bool multipart)
 {
     char *end;
@@ -152,7 +152,7 @@ struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id
     if (*end != '-')
         return NULL;
     pthread_mutex_lock(&sessions->lock);
-    struct mr_session *found = NULL;
+    struct ds_session *found = NULL;
     if (at < sessions->n)
         found = sessions->table[at];
     if (found && strcmp(found->id, id) == 0 && found->bucket == bucket && found->multipart == multipart)
@@ -163,12 +163,12 @@ struct mr_session *mr_sessions_find(struct mr_sessions *sessions, const char *id
     return found;
 }
 
-struct mr_session *mr_sessions_next(struct mr_sessions *sessions, size_t *place, const struct mr_bucket *bucket)
+struct ds_session *ds_sessions_next(struct ds_sessions *sessions, size_t *place, const struct ds_bucket *bucket)
 {
     pthread_mutex_lock(&sessions->lock);
-    struct mr_session *found = NULL;
+    struct ds_session *found = NULL;
     while (!found && *place < sessions->n) {
-        struct mr_session *session = sessions->table[(*place)++];
+        struct ds_session *session = sessions->table[(*place)++];
         if (session && session->multipart && session->bucket == bucket)
             found = session;
     }
@@ -178,10 +178,10 @@ struct mr_session *mr_sessions_next(struct mr_sessions *sessions, size_t *place,
     return found;
 }
 
-int mr_sessions_remove(struct mr_sessions *sessions, const struct mr_session *session)
+int ds_sessions_remove(struct ds_sessions *sessions, const struct ds_session *session)
 {
     pthread_mutex_lock(&sessions->lock);
-    struct mr_session *removed = NULL;
+    struct ds_session *removed = NULL;
     for (size_t i = 0; i < sessions->n && !removed; i++) {
         if (sessions->table[i] == session) {
             removed = sessions->table[i];
@@ -189,6 +189,6 @@ int mr_sessions_remove(struct mr_sessions *sessions, const struct mr_session *se
         }
     }
     pthread_mutex_unlock(&sessions->lock);
-    mr_session_unref(removed);
+    ds_session_unref(removed);
     return removed ? 0 : -1;
 }

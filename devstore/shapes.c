@@ -8,13 +8,13 @@
 #define RUN_MAX  1015 /* with the digits, a name has at most 1,024 bytes */
 #define MARKER_N 10   /* a marker and nine objects */
 
-const char *const mr_shape_names[MR_SHAPES] = {
+const char *const ds_shape_names[MR_SHAPES] = {
     [MR_SHAPE_FLAT] = "flat",     [MR_SHAPE_HASHES] = "hashes",   [MR_SHAPE_DEEP] = "deep",
     [MR_SHAPE_PREFIX] = "prefix", [MR_SHAPE_UNICODE] = "unicode", [MR_SHAPE_RUNS] = "runs",
     [MR_SHAPE_SKEWED] = "skewed", [MR_SHAPE_MARKERS] = "markers", [MR_SHAPE_CLASSES] = "classes",
 };
 
-static size_t put(char *name, size_t at, const char *text)
+static size_t shapes_put(char *name, size_t at, const char *text)
 {
     size_t n = strlen(text);
     memcpy(name + at, text, n);
@@ -70,7 +70,7 @@ static size_t put_unicode(char *name, uint64_t index)
     put_digits(digits, 0, index);
     size_t at = 0;
     for (unsigned i = 0; i < DIGITS; i++)
-        at = put(name, at, numerals[digits[i] - '0']);
+        at = shapes_put(name, at, numerals[digits[i] - '0']);
     return at;
 }
 
@@ -87,19 +87,19 @@ static size_t put_skewed(char *name, uint64_t count, uint64_t index)
 {
     uint64_t edge = count / 200;
     const char *folder = index < edge ? "cold-" : index < count - edge ? "hot/" : "warm-";
-    return put_digits(name, put(name, 0, folder), index);
+    return put_digits(name, shapes_put(name, 0, folder), index);
 }
 
 static size_t put_marker(char *name, uint64_t index)
 {
-    size_t at = put_digits(name, put(name, 0, "dir-"), index / MARKER_N);
+    size_t at = put_digits(name, shapes_put(name, 0, "dir-"), index / MARKER_N);
     name[at++] = '/';
     if (index % MARKER_N)
         name[at++] = (char)('0' + index % MARKER_N);
     return at;
 }
 
-size_t mr_shape_name(enum mr_shape shape, uint64_t count, uint64_t index, char name[MR_NAME_MAX + 1])
+size_t ds_shape_name(enum ds_shape shape, uint64_t count, uint64_t index, char name[MR_NAME_MAX + 1])
 {
     size_t length;
     switch (shape) {
@@ -126,19 +126,19 @@ size_t mr_shape_name(enum mr_shape shape, uint64_t count, uint64_t index, char n
         length = put_marker(name, index);
         break;
     default:
-        length = put_digits(name, put(name, 0, "obj-"), index);
+        length = put_digits(name, shapes_put(name, 0, "obj-"), index);
         break;
     }
     name[length] = 0;
     return length;
 }
 
-bool mr_shape_is_empty(enum mr_shape shape, uint64_t index)
+bool ds_shape_is_empty(enum ds_shape shape, uint64_t index)
 {
     return shape == MR_SHAPE_MARKERS && index % MARKER_N == 0;
 }
 
-const char *mr_shape_class(enum mr_shape shape, uint64_t index)
+const char *ds_shape_class(enum ds_shape shape, uint64_t index)
 {
     static const char *const classes[] = {"NEARLINE", "COLDLINE", "ARCHIVE"};
     uint64_t draw = mr_mix64(index) % 12;

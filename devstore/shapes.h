@@ -11,7 +11,7 @@
 
 #include "devstore/object.h"
 
-enum mr_shape {
+enum ds_shape {
     MR_SHAPE_FLAT,    /* obj-000000000, obj-000000001, ... */
     MR_SHAPE_HASHES,  /* 16 hexadecimal digits, evenly spread */
     MR_SHAPE_DEEP,    /* a folder for each digit of the number: l0=0/l1=0/.../000000000 */
@@ -23,13 +23,13 @@ enum mr_shape {
     MR_SHAPE_CLASSES, /* as flat; one in four is NEARLINE, COLDLINE or ARCHIVE */
     MR_SHAPES
 };
-extern const char *const mr_shape_names[MR_SHAPES];
+extern const char *const ds_shape_names[MR_SHAPES];
 
 /* The name of object `index` of `count`: its length; NUL-terminated. */
-size_t mr_shape_name(enum mr_shape shape, uint64_t count, uint64_t index, char name[MR_NAME_MAX + 1]);
+size_t ds_shape_name(enum ds_shape shape, uint64_t count, uint64_t index, char name[MR_NAME_MAX + 1]);
 /* 1 for what is always empty: folder markers. */
-bool mr_shape_is_empty(enum mr_shape shape, uint64_t index);
+bool ds_shape_is_empty(enum ds_shape shape, uint64_t index);
 /* The object's storage class; NULL: the bucket's. */
-const char *mr_shape_class(enum mr_shape shape, uint64_t index);
+const char *ds_shape_class(enum ds_shape shape, uint64_t index);
 
 #endif

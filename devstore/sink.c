@@ -16,7 +16,7 @@
 #define BLOCK_MIN ((size_t)64 << 10)
 #define BLOCK_MAX ((size_t)64 << 20)
 
-int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, bool md5)
+int ds_sink_open(struct ds_sink *sink, const char *folder, uint64_t hint, bool md5)
 {
     memset(sink, 0, sizeof *sink);
     sink->fd = -1;
@@ -29,11 +29,11 @@ int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, bool m
         }
     }
     if (folder)
-        sink->fd = mr_folder_temporary(folder, &sink->temporary);
+        sink->fd = ds_folder_temporary(folder, &sink->temporary);
     return folder && sink->fd < 0 ? -1 : 0;
 }
 
-static int write_file(struct mr_sink *sink, const char *bytes, size_t length)
+static int write_file(struct ds_sink *sink, const char *bytes, size_t length)
 {
     while (length > 0) {
         ssize_t n = write(sink->fd, bytes, length);
@@ -50,9 +50,9 @@ static int write_file(struct mr_sink *sink, const char *bytes, size_t length)
 }
 
 /* A block with room: what the client announced, else twice the one before. NULL: no memory. */
-static struct mr_sink_block *room(struct mr_sink *sink)
+static struct ds_sink_block *room(struct ds_sink *sink)
 {
-    struct mr_sink_block *last = sink->n_blocks ? &sink->blocks[sink->n_blocks - 1] : NULL;
+    struct ds_sink_block *last = sink->n_blocks ? &sink->blocks[sink->n_blocks - 1] : NULL;
     if (last && last->used < last->capacity)
         return last;
     uint64_t capacity = sink->hint > sink->reserved ? sink->hint - sink->reserved
@@ -60,7 +60,7 @@ static struct mr_sink_block *room(struct mr_sink *sink)
                                                     : BLOCK_MIN;
     if (capacity > BLOCK_MAX)
         capacity = BLOCK_MAX;
-    struct mr_sink_block *blocks = realloc(sink->blocks, (sink->n_blocks + 1) * sizeof *blocks);
+    struct ds_sink_block *blocks = realloc(sink->blocks, (sink->n_blocks + 1) * sizeof *blocks);
     uint8_t *data = blocks ? malloc((size_t)capacity) : NULL;
     if (blocks)
         sink->blocks = blocks;
@@ -68,15 +68,15 @@ static struct mr_sink_block *room(struct mr_sink *sink)
         mr_error_set(MR_E_NO_MEMORY, "no memory for an upload");
         return NULL;
     }
-    blocks[sink->n_blocks] = (struct mr_sink_block){.data = data, .capacity = (size_t)capacity};
+    blocks[sink->n_blocks] = (struct ds_sink_block){.data = data, .capacity = (size_t)capacity};
     sink->reserved += capacity;
     return &blocks[sink->n_blocks++];
 }
 
-static int write_memory(struct mr_sink *sink, const uint8_t *bytes, size_t length)
+static int write_memory(struct ds_sink *sink, const uint8_t *bytes, size_t length)
 {
     while (length > 0) {
-        struct mr_sink_block *block = room(sink);
+        struct ds_sink_block *block = room(sink);
         if (!block)
             return -1;
         size_t n = block->capacity - block->used < length ? block->capacity - block->used : length;
@@ -88,7 +88,7 @@ static int write_memory(struct mr_sink *sink, const uint8_t *bytes, size_t lengt
     return 0;
 }
 
-int mr_sink_write(struct mr_sink *sink, const void *bytes, size_t length)
+int ds_sink_write(struct ds_sink *sink, const void *bytes, size_t length)
 {
     if (length == 0)
         return 0;
@@ -102,7 +102,7 @@ int mr_sink_write(struct mr_sink *sink, const void *bytes, size_t length)
 }
 
 /* Without sums: the caller has them. */
-static int copy_through_buffer(struct mr_sink *sink, const struct mr_object *object, int fd, uint64_t at)
+static int copy_through_buffer(struct ds_sink *sink, const struct ds_object *object, int fd, uint64_t at)
 {
     enum { BLOCK = 1 << 18 };
     int rc = -1;
@@ -113,7 +113,7 @@ static int copy_through_buffer(struct mr_sink *sink, const struct mr_object *obj
     }
     while (at < object->size) {
         size_t n = object->size - at < BLOCK ? (size_t)(object->size - at) : BLOCK;
-        if (mr_object_read(object, fd, at, block, n) < 0 ||
+        if (ds_object_read(object, fd, at, block, n) < 0 ||
             (sink->fd >= 0 ? write_file(sink, (char *)block, n) : write_memory(sink, block, n)) < 0)
             goto out;
         at += n;
@@ -125,7 +125,7 @@ out:
 }
 
 /* From file to file inside the kernel as far as it goes. The bytes copied. */
-static uint64_t copy_in_kernel(const struct mr_sink *sink, int fd, uint64_t length)
+static uint64_t copy_in_kernel(const struct ds_sink *sink, int fd, uint64_t length)
 {
     uint64_t at = 0;
     off64_t from = 0;
@@ -138,14 +138,14 @@ static uint64_t copy_in_kernel(const struct mr_sink *sink, int fd, uint64_t leng
     return at;
 }
 
-int mr_sink_append(struct mr_sink *sink, struct mr_object *object)
+int ds_sink_append(struct ds_sink *sink, struct ds_object *object)
 {
     int fd = -1, rc = -1;
     uint32_t crc;
-    if (mr_object_crc(object, &crc) < 0 || (object->path && (fd = mr_object_open(object)) < 0))
+    if (ds_object_crc(object, &crc) < 0 || (object->path && (fd = ds_object_open(object)) < 0))
         return -1;
     uint64_t at = fd >= 0 && sink->fd >= 0 ? copy_in_kernel(sink, fd, object->size) : 0;
-    if (copy_through_buffer(sink, object, fd, at) < 0 || (object->path && mr_object_check(object) < 0))
+    if (copy_through_buffer(sink, object, fd, at) < 0 || (object->path && ds_object_check(object) < 0))
         goto out;
     sink->crc = mr_crc32c_combine(sink->crc, crc, object->size);
     sink->size += object->size;
@@ -158,11 +158,11 @@ out:
     return rc;
 }
 
-static int give_memory(struct mr_sink *sink, struct mr_object *object)
+static int give_memory(struct ds_sink *sink, struct ds_object *object)
 {
     if (sink->n_blocks == 0)
         return 0;
-    struct mr_sink_block *last = &sink->blocks[sink->n_blocks - 1];
+    struct ds_sink_block *last = &sink->blocks[sink->n_blocks - 1];
     uint8_t *smaller = realloc(last->data, last->used ? last->used : 1);
     last->data = smaller ? smaller : last->data;
     object->pieces = calloc(sink->n_blocks, sizeof *object->pieces);
@@ -171,27 +171,27 @@ static int give_memory(struct mr_sink *sink, struct mr_object *object)
         return -1;
     }
     for (size_t i = 0; i < sink->n_blocks; i++) {
-        struct mr_sink_block *block = &sink->blocks[i];
-        struct mr_blob *blob = mr_blob_new(block->data);
+        struct ds_sink_block *block = &sink->blocks[i];
+        struct ds_blob *blob = ds_blob_new(block->data);
         if (!blob)
             return -1;
         object->pieces[object->n_pieces++] =
-            (struct mr_piece){.data = block->data, .length = block->used, .owner = blob};
+            (struct ds_piece){.data = block->data, .length = block->used, .owner = blob};
         block->data = NULL;
     }
     return 0;
 }
 
-int mr_sink_fill(struct mr_sink *sink, struct mr_object *object)
+int ds_sink_fill(struct ds_sink *sink, struct ds_object *object)
 {
     object->size = sink->size;
-    mr_object_set_crc(object, sink->crc);
+    ds_object_set_crc(object, sink->crc);
     if (sink->md5)
         object->has_md5 = EVP_DigestFinal_ex(sink->md5, object->md5, NULL) == 1;
     return sink->fd < 0 ? give_memory(sink, object) : 0;
 }
 
-int mr_sink_give(struct mr_sink *sink, struct mr_object *object)
+int ds_sink_give(struct ds_sink *sink, struct ds_object *object)
 {
     if (sink->fd < 0)
         return 0;
@@ -206,17 +206,17 @@ int mr_sink_give(struct mr_sink *sink, struct mr_object *object)
     return 0;
 }
 
-int mr_sink_put(struct mr_sink *sink, struct mr_bucket *bucket, struct mr_object *object,
-                const struct mr_conditions *conditions)
+int ds_sink_put(struct ds_sink *sink, struct ds_bucket *bucket, struct ds_object *object,
+                const struct ds_conditions *conditions)
 {
-    if (mr_bucket_put(bucket, object, sink->temporary, conditions) < 0)
+    if (ds_bucket_put(bucket, object, sink->temporary, conditions) < 0)
         return -1;
     free(sink->temporary); /* it has been moved */
     sink->temporary = NULL;
     return 0;
 }
 
-void mr_sink_close(struct mr_sink *sink)
+void ds_sink_close(struct ds_sink *sink)
 {
     if (sink->fd >= 0)
         close(sink->fd);

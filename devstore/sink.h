@@ -11,19 +11,19 @@
 #include <stdint.h>
 
 struct evp_md_ctx_st;
-struct mr_bucket;
-struct mr_conditions;
-struct mr_object;
+struct ds_bucket;
+struct ds_conditions;
+struct ds_object;
 
-struct mr_sink_block {
+struct ds_sink_block {
     uint8_t *data;
     size_t used, capacity;
 };
 
-struct mr_sink {
+struct ds_sink {
     int fd; /* -1: memory */
     char *temporary;
-    struct mr_sink_block *blocks;
+    struct ds_sink_block *blocks;
     size_t n_blocks;
     uint64_t hint, reserved;
     uint64_t size;
@@ -32,19 +32,19 @@ struct mr_sink {
 };
 
 /* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. md5: whether to sum it. 0 or -1. */
-int mr_sink_open(struct mr_sink *sink, const char *folder, uint64_t hint, bool md5);
-int mr_sink_write(struct mr_sink *sink, const void *bytes, size_t length);
+int ds_sink_open(struct ds_sink *sink, const char *folder, uint64_t hint, bool md5);
+int ds_sink_write(struct ds_sink *sink, const void *bytes, size_t length);
 /* Copies all of an object after what is there. No md5 comes of a sink that this was done to. 0 or -1 (CHANGED). */
-int mr_sink_append(struct mr_sink *sink, struct mr_object *object);
+int ds_sink_append(struct ds_sink *sink, struct ds_object *object);
 /* The end of writing: gives the object its size, its sums and, from memory, its bytes. 0 or -1. */
-int mr_sink_fill(struct mr_sink *sink, struct mr_object *object);
+int ds_sink_fill(struct ds_sink *sink, struct ds_object *object);
 /* After fill, for an object in no bucket: a file stays where it is; its removal (object->path) is the caller's. 0,
  * -1. */
-int mr_sink_give(struct mr_sink *sink, struct mr_object *object);
-/* After fill: makes the object live in the bucket. 0, or -1 as mr_bucket_put. */
-int mr_sink_put(struct mr_sink *sink, struct mr_bucket *bucket, struct mr_object *object,
-                const struct mr_conditions *conditions);
+int ds_sink_give(struct ds_sink *sink, struct ds_object *object);
+/* After fill: makes the object live in the bucket. 0, or -1 as ds_bucket_put. */
+int ds_sink_put(struct ds_sink *sink, struct ds_bucket *bucket, struct ds_object *object,
+                const struct ds_conditions *conditions);
 /* Removes what was not given or put. */
-void mr_sink_close(struct mr_sink *sink);
+void ds_sink_close(struct ds_sink *sink);
 
 #endif

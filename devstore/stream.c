@@ -19,11 +19,11 @@
 
 /* What one response needs; used on the thread that runs its connection. */
 struct stream {
-    struct mr_timers *timers;
+    struct ds_timers *timers;
     struct MHD_Connection *connection;
-    struct mr_reply reply; /* only the body: text, or object with fd, first and length */
-    struct mr_pace own, *all;
-    const struct mr_fault *fault;
+    struct ds_reply reply; /* only the body: text, or object with fd, first and length */
+    struct ds_pace own, *all;
+    const struct ds_fault *fault;
     uint64_t cut;       /* RESET, STALL, SHORT: after so many bytes; UINT64_MAX: never */
     uint64_t flip;      /* WRONG: this byte; UINT64_MAX: none */
     int64_t stalled_ns; /* 0: not yet */
@@ -42,7 +42,7 @@ static bool client_left(struct stream *stream)
 }
 
 /* Aborts the connection: the peer gets an RST (tcp(7), connect(2): AF_UNSPEC dissolves the association). */
-void mr_stream_reset(struct MHD_Connection *connection)
+void ds_stream_reset(struct MHD_Connection *connection)
 {
     struct sockaddr nothing = {.sa_family = AF_UNSPEC};
     if (connect(client_socket(connection), &nothing, sizeof nothing) < 0)
@@ -54,7 +54,7 @@ static ssize_t at_cut(struct stream *stream)
 {
     int64_t now = mr_clock_mono_ns();
     if (stream->fault->kind == MR_FAULT_RESET)
-        mr_stream_reset(stream->connection);
+        ds_stream_reset(stream->connection);
     if (stream->fault->kind != MR_FAULT_STALL)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (!stream->stalled_ns)
@@ -63,7 +63,7 @@ static ssize_t at_cut(struct stream *stream)
         stream->cut = UINT64_MAX;
         return 1;
     }
-    if (client_left(stream) || mr_timers_suspend(stream->timers, stream->connection, now + LOOK_NS) < 0)
+    if (client_left(stream) || ds_timers_suspend(stream->timers, stream->connection, now + LOOK_NS) < 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     return 0;
 }
@@ -72,22 +72,22 @@ static ssize_t at_cut(struct stream *stream)
 static size_t allowed(struct stream *stream, size_t most)
 {
     int64_t now = mr_clock_mono_ns();
-    int64_t own = mr_pace_ready(&stream->own), all = mr_pace_ready(stream->all), ready = own > all ? own : all;
-    uint64_t piece = mr_pace_piece(&stream->own), shared = mr_pace_piece(stream->all);
-    if (ready > now && mr_timers_suspend(stream->timers, stream->connection, ready) == 0)
+    int64_t own = ds_pace_ready(&stream->own), all = ds_pace_ready(stream->all), ready = own > all ? own : all;
+    uint64_t piece = ds_pace_piece(&stream->own), shared = ds_pace_piece(stream->all);
+    if (ready > now && ds_timers_suspend(stream->timers, stream->connection, ready) == 0)
         return 0;
     piece = piece < shared ? piece : shared;
     if (piece < most)
         most = (size_t)piece;
-    mr_pace_charge(&stream->own, now, most);
-    mr_pace_charge(stream->all, now, most);
+    ds_pace_charge(&stream->own, now, most);
+    ds_pace_charge(stream->all, now, most);
     return most;
 }
 
 static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
 {
     struct stream *stream = cls;
-    struct mr_reply *reply = &stream->reply;
+    struct ds_reply *reply = &stream->reply;
     if (at >= reply->length)
         return MHD_CONTENT_READER_END_OF_STREAM;
     if (at >= stream->cut) {
@@ -103,7 +103,7 @@ static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
         return 0;
     if (!reply->object)
         memcpy(to, reply->body.data + at, most);
-    else if (mr_object_read(reply->object, reply->fd, reply->first + at, to, most) < 0)
+    else if (ds_object_read(reply->object, reply->fd, reply->first + at, to, most) < 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (stream->flip >= at && stream->flip < at + most)
         to[stream->flip - at] = (char)~to[stream->flip - at];
@@ -113,14 +113,14 @@ static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
 static void release(void *cls)
 {
     struct stream *stream = cls;
-    mr_reply_close(&stream->reply);
-    mr_pace_close(&stream->own);
+    ds_reply_close(&stream->reply);
+    ds_pace_close(&stream->own);
     free(stream);
 }
 
 static void place_fault(struct stream *stream)
 {
-    const struct mr_fault *fault = stream->fault;
+    const struct ds_fault *fault = stream->fault;
     uint64_t length = stream->reply.length;
     uint64_t place = fault && fault->has_arg && fault->kind != MR_FAULT_STALL ? fault->bytes : length / 2;
     stream->cut = stream->flip = UINT64_MAX;
@@ -134,16 +134,16 @@ static void place_fault(struct stream *stream)
         stream->cut = place;
 }
 
-struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Connection *connection,
-                                        struct mr_reply *reply, double rate, struct mr_pace *all,
-                                        const struct mr_fault *fault)
+struct MHD_Response *ds_stream_response(struct ds_timers *timers, struct MHD_Connection *connection,
+                                        struct ds_reply *reply, double rate, struct ds_pace *all,
+                                        const struct ds_fault *fault)
 {
     struct stream *stream = calloc(1, sizeof *stream);
     if (!stream)
         return NULL;
     *stream = (struct stream){.timers = timers, .connection = connection, .all = all, .fault = fault};
-    mr_pace_init(&stream->own, rate);
-    mr_reply_init(&stream->reply);
+    ds_pace_init(&stream->own, rate);
+    ds_reply_init(&stream->reply);
     stream->reply.body = reply->body;
     stream->reply.object = reply->object;
     stream->reply.fd = reply->fd;
@@ -153,7 +153,7 @@ struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Con
     struct MHD_Response *response = MHD_create_response_from_callback(reply->chunked ? MHD_SIZE_UNKNOWN : reply->length,
                                                                       BLOCK, read_body, stream, release);
     if (!response) {
-        mr_pace_close(&stream->own);
+        ds_pace_close(&stream->own);
         free(stream);
         return NULL;
     }

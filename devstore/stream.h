@@ -7,10 +7,10 @@
 
 struct MHD_Connection;
 struct MHD_Response;
-struct mr_fault;
-struct mr_pace;
-struct mr_reply;
-struct mr_timers;
+struct ds_fault;
+struct ds_pace;
+struct ds_reply;
+struct ds_timers;
 
 /*
  * A response for the reply's body or object, which it takes over. rate: bytes/s of this response, 0 for no limit.
@@ -18,9 +18,9 @@ struct mr_timers;
  * one of the kinds RESET, STALL, SHORT, WRONG; must outlive the response. NULL: no memory, nothing taken.
  */
 /* Aborts the connection: the client sees a reset. */
-void mr_stream_reset(struct MHD_Connection *connection);
-struct MHD_Response *mr_stream_response(struct mr_timers *timers, struct MHD_Connection *connection,
-                                        struct mr_reply *reply, double rate, struct mr_pace *all,
-                                        const struct mr_fault *fault);
+void ds_stream_reset(struct MHD_Connection *connection);
+struct MHD_Response *ds_stream_response(struct ds_timers *timers, struct MHD_Connection *connection,
+                                        struct ds_reply *reply, double rate, struct ds_pace *all,
+                                        const struct ds_fault *fault);
 
 #endif

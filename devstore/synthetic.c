@@ -22,10 +22,10 @@
 /* Fixed, so that a synthetic object has the same generation in every run (2023-11-14 in microseconds). */
 #define GENERATION INT64_C(1700000000000000)
 
-struct mr_synthetic {
-    struct mr_made_up made_up; /* what its objects point to */
+struct ds_synthetic {
+    struct ds_made_up made_up; /* what its objects point to */
     uint64_t count, size_min, size_max, seed;
-    enum mr_shape shape;
+    enum ds_shape shape;
     uint8_t *base; /* the slab, mapped `copies` times in a row */
     uint64_t copies;
     uint32_t *prefix;                  /* prefix[k]: crc of the slab's first k * STEP bytes */
@@ -33,7 +33,7 @@ struct mr_synthetic {
     uint32_t shift[SIZE_BITS][4][256]; /* shift[k][i][b]: the crc b << 8 * i after 2^k zero bytes more */
 };
 
-static int map_slab(struct mr_synthetic *synthetic)
+static int map_slab(struct ds_synthetic *synthetic)
 {
     int rc = -1;
     int fd = memfd_create("devstore-slab", MFD_CLOEXEC);
@@ -64,7 +64,7 @@ out:
     return rc;
 }
 
-static void sum_slab(struct mr_synthetic *synthetic)
+static void sum_slab(struct ds_synthetic *synthetic)
 {
     uint32_t crc = 0;
     for (uint64_t k = 0; k <= SLAB / STEP; k++) {
@@ -85,12 +85,12 @@ static void sum_slab(struct mr_synthetic *synthetic)
         synthetic->whole[k] = mr_crc32c_combine(synthetic->whole[k - 1], crc, SLAB);
 }
 
-static uint32_t crc_of(const struct mr_made_up *made_up, const uint8_t *data, uint64_t size);
+static uint32_t crc_of(const struct ds_made_up *made_up, const uint8_t *data, uint64_t size);
 
-struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
+struct ds_synthetic *ds_synthetic_new(enum ds_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
                                       uint64_t seed)
 {
-    struct mr_synthetic *synthetic = NULL;
+    struct ds_synthetic *synthetic = NULL;
     if (count > COUNT_MAX || size_min > size_max || size_max > SIZE_LIMIT) {
         mr_error_set(MR_E_USAGE, "a synthetic bucket has at most 1000000000 objects of at most 64GiB");
         return NULL;
@@ -116,11 +116,11 @@ struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint6
 no_memory:
     mr_error_set(MR_E_NO_MEMORY, "no memory for a synthetic bucket");
 fail:
-    mr_synthetic_destroy(synthetic);
+    ds_synthetic_destroy(synthetic);
     return NULL;
 }
 
-void mr_synthetic_destroy(struct mr_synthetic *synthetic)
+void ds_synthetic_destroy(struct ds_synthetic *synthetic)
 {
     if (!synthetic)
         return;
@@ -131,13 +131,13 @@ void mr_synthetic_destroy(struct mr_synthetic *synthetic)
     free(synthetic);
 }
 
-uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after)
+uint64_t ds_synthetic_seek(const struct ds_synthetic *synthetic, const char *key, bool after)
 {
     uint64_t low = 0, high = synthetic->count;
     while (low < high) {
         char name[MR_NAME_MAX + 1];
         uint64_t middle = low + (high - low) / 2;
-        mr_shape_name(synthetic->shape, synthetic->count, middle, name);
+        ds_shape_name(synthetic->shape, synthetic->count, middle, name);
         int order = strcmp(name, key);
         if (order < 0 || (order == 0 && after))
             low = middle + 1;
@@ -148,7 +148,7 @@ uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key
 }
 
 /* crc of (what has this crc, then length zero bytes), without the zeros: the linear part of mr_crc32c_combine. */
-static uint32_t shifted(const struct mr_synthetic *synthetic, uint32_t crc, uint64_t length)
+static uint32_t shifted(const struct ds_synthetic *synthetic, uint32_t crc, uint64_t length)
 {
     for (unsigned k = 0; length != 0; k++, length >>= 1) {
         const uint32_t(*row)[256] = synthetic->shift[k];
@@ -159,43 +159,43 @@ static uint32_t shifted(const struct mr_synthetic *synthetic, uint32_t crc, uint
 }
 
 /* crc of the first `end` bytes of the endless row of slabs. */
-static uint32_t prefix_crc(const struct mr_synthetic *synthetic, uint64_t end)
+static uint32_t prefix_crc(const struct ds_synthetic *synthetic, uint64_t end)
 {
     uint64_t slabs = end / SLAB, rest = end % SLAB, block = rest / STEP;
     uint32_t crc = mr_crc32c(synthetic->prefix[block], synthetic->base + block * STEP, rest % STEP);
     return shifted(synthetic, synthetic->whole[slabs], rest) ^ crc;
 }
 
-static uint32_t crc_of(const struct mr_made_up *made_up, const uint8_t *data, uint64_t size)
+static uint32_t crc_of(const struct ds_made_up *made_up, const uint8_t *data, uint64_t size)
 {
-    const struct mr_synthetic *synthetic = (const struct mr_synthetic *)made_up;
+    const struct ds_synthetic *synthetic = (const struct ds_synthetic *)made_up;
     uint64_t begin = (uint64_t)(data - synthetic->base);
     /* crc(ab) = shifted(crc(a), |b|) ^ crc(b), so crc(b) is the sum of the other two. */
     return prefix_crc(synthetic, begin + size) ^ shifted(synthetic, prefix_crc(synthetic, begin), size);
 }
 
-struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint64_t index)
+struct ds_object *ds_synthetic_object(const struct ds_synthetic *synthetic, uint64_t index)
 {
     if (index >= synthetic->count)
         return NULL;
     char name[MR_NAME_MAX + 1];
-    size_t length = mr_shape_name(synthetic->shape, synthetic->count, index, name);
-    struct mr_object *object = mr_object_new_n(name, length);
+    size_t length = ds_shape_name(synthetic->shape, synthetic->count, index, name);
+    struct ds_object *object = ds_object_new_n(name, length);
     if (!object)
         return NULL;
     uint64_t spread = synthetic->size_max - synthetic->size_min;
     uint64_t size = synthetic->size_min + (spread ? mr_mix64(synthetic->seed ^ mr_mix64(index + 1)) % (spread + 1) : 0);
-    if (mr_shape_is_empty(synthetic->shape, index))
+    if (ds_shape_is_empty(synthetic->shape, index))
         size = 0;
     /* An odd multiplier permutes the residues of a power of two; this one, 2^22 / golden ratio, spreads neighbours. */
     uint64_t begin = (index * 2592239 + mr_mix64(synthetic->seed)) % SPREAD;
-    mr_object_set_piece(object, synthetic->base + begin, size, NULL);
+    ds_object_set_piece(object, synthetic->base + begin, size, NULL);
     object->made_up = &synthetic->made_up;
     object->generation = (uint64_t)GENERATION;
     object->created_us = object->updated_us = GENERATION;
-    const char *class = mr_shape_class(synthetic->shape, index);
-    if (class && mr_object_set_attribute(object, MR_ATTR_STORAGE_CLASS, class) < 0) {
-        mr_object_unref(object);
+    const char *class = ds_shape_class(synthetic->shape, index);
+    if (class && ds_object_set_attribute(object, MR_ATTR_STORAGE_CLASS, class) < 0) {
+        ds_object_unref(object);
         return NULL;
     }
     return object;

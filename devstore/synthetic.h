@@ -15,16 +15,16 @@
 
 #include "devstore/shapes.h"
 
-struct mr_object;
-struct mr_synthetic;
+struct ds_object;
+struct ds_synthetic;
 
 /* Sizes are uniform in [size_min, size_max]. NULL with an error (USAGE: out of range; NO_MEMORY). */
-struct mr_synthetic *mr_synthetic_new(enum mr_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
+struct ds_synthetic *ds_synthetic_new(enum ds_shape shape, uint64_t count, uint64_t size_min, uint64_t size_max,
                                       uint64_t seed);
-void mr_synthetic_destroy(struct mr_synthetic *synthetic);
+void ds_synthetic_destroy(struct ds_synthetic *synthetic);
 /* The index of the first object whose name is >= (after: >) the key; the count when there is none. */
-uint64_t mr_synthetic_seek(const struct mr_synthetic *synthetic, const char *key, bool after);
+uint64_t ds_synthetic_seek(const struct ds_synthetic *synthetic, const char *key, bool after);
 /* Object number index: a new reference. NULL: no memory, or index >= count. */
-struct mr_object *mr_synthetic_object(const struct mr_synthetic *synthetic, uint64_t index);
+struct ds_object *ds_synthetic_object(const struct ds_synthetic *synthetic, uint64_t index);
 
 #endif

@@ -10,13 +10,13 @@
 #include <strings.h>
 #include <time.h>
 
-void mr_text_close(struct mr_text *text)
+void ds_text_close(struct ds_text *text)
 {
     free(text->data);
     memset(text, 0, sizeof *text);
 }
 
-static void reserve(struct mr_text *text, size_t more)
+static void reserve(struct ds_text *text, size_t more)
 {
     if (text->failed || more < text->capacity - text->length)
         return;
@@ -38,7 +38,7 @@ static void reserve(struct mr_text *text, size_t more)
     text->data[text->length] = 0;
 }
 
-void mr_text_append(struct mr_text *text, const void *bytes, size_t length)
+void ds_text_append(struct ds_text *text, const void *bytes, size_t length)
 {
     reserve(text, length);
     if (text->failed || length == 0)
@@ -48,12 +48,12 @@ void mr_text_append(struct mr_text *text, const void *bytes, size_t length)
     text->data[text->length] = 0;
 }
 
-void mr_text_puts(struct mr_text *text, const char *string)
+void ds_text_puts(struct ds_text *text, const char *string)
 {
-    mr_text_append(text, string, strlen(string));
+    ds_text_append(text, string, strlen(string));
 }
 
-void mr_text_printf(struct mr_text *text, const char *fmt, ...)
+void ds_text_printf(struct ds_text *text, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -72,24 +72,24 @@ void mr_text_printf(struct mr_text *text, const char *fmt, ...)
     text->length += (size_t)need;
 }
 
-void mr_text_json_string(struct mr_text *text, const char *string)
+void ds_text_json_string(struct ds_text *text, const char *string)
 {
     const char *plain = string;
-    mr_text_append(text, "\"", 1);
+    ds_text_append(text, "\"", 1);
     const char *at;
     for (at = string; *at; at++) {
         unsigned char c = (unsigned char)*at;
         if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f)
             continue;
-        mr_text_append(text, plain, (size_t)(at - plain));
+        ds_text_append(text, plain, (size_t)(at - plain));
         plain = at + 1;
         if (c == '"' || c == '\\')
-            mr_text_printf(text, "\\%c", c);
+            ds_text_printf(text, "\\%c", c);
         else
-            mr_text_printf(text, "\\u%04x", c);
+            ds_text_printf(text, "\\u%04x", c);
     }
-    mr_text_append(text, plain, (size_t)(at - plain));
-    mr_text_append(text, "\"", 1);
+    ds_text_append(text, plain, (size_t)(at - plain));
+    ds_text_append(text, "\"", 1);
 }
 
 static bool unreserved(unsigned char c)
@@ -98,30 +98,30 @@ static bool unreserved(unsigned char c)
            c == '_' || c == '~';
 }
 
-void mr_text_percent(struct mr_text *text, const char *string)
+void ds_text_percent(struct ds_text *text, const char *string)
 {
     static const char hex[] = "0123456789ABCDEF";
     for (const char *at = string; *at; at++) {
         unsigned char c = (unsigned char)*at;
         char coded[3] = {'%', hex[c >> 4], hex[c & 15]};
         if (unreserved(c))
-            mr_text_append(text, at, 1);
+            ds_text_append(text, at, 1);
         else
-            mr_text_append(text, coded, 3);
+            ds_text_append(text, coded, 3);
     }
 }
 
-void mr_text_time(struct mr_text *text, int64_t microseconds)
+void ds_text_time(struct ds_text *text, int64_t microseconds)
 {
     time_t seconds = (time_t)(microseconds / 1000000);
     struct tm tm;
     gmtime_r(&seconds, &tm);
     char day[40];
     strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
-    mr_text_printf(text, "%s.%03dZ", day, (int)(microseconds % 1000000 / 1000));
+    ds_text_printf(text, "%s.%03dZ", day, (int)(microseconds % 1000000 / 1000));
 }
 
-void mr_http_date(int64_t microseconds, char out[40])
+void ds_http_date(int64_t microseconds, char out[40])
 {
     static const char *const days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
     static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
@@ -144,7 +144,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-char *mr_percent_decode(const char *bytes, size_t length, bool plus)
+char *ds_percent_decode(const char *bytes, size_t length, bool plus)
 {
     char *out = malloc(length + 1);
     size_t n = 0;
@@ -165,14 +165,14 @@ char *mr_percent_decode(const char *bytes, size_t length, bool plus)
         out[n++] = c;
     }
     out[n] = 0;
-    if (mr_utf8_valid(out, n))
+    if (ds_utf8_valid(out, n))
         return out;
 bad:
     free(out);
     return NULL;
 }
 
-bool mr_utf8_valid(const char *bytes, size_t length)
+bool ds_utf8_valid(const char *bytes, size_t length)
 {
     const unsigned char *at = (const unsigned char *)bytes, *end = at + length;
     while (at < end) {
@@ -218,7 +218,7 @@ static int digits(const char *text, const char **end, uint64_t *value)
     return at == text ? -1 : 0;
 }
 
-int mr_parse_u64(const char *text, uint64_t *value)
+int ds_parse_u64(const char *text, uint64_t *value)
 {
     const char *end;
     uint64_t sum;
@@ -228,7 +228,7 @@ int mr_parse_u64(const char *text, uint64_t *value)
     return 0;
 }
 
-int mr_parse_size(const char *text, uint64_t *value)
+int ds_parse_size(const char *text, uint64_t *value)
 {
     static const struct {
         const char *name;
@@ -247,7 +247,7 @@ int mr_parse_size(const char *text, uint64_t *value)
     return -1;
 }
 
-int mr_parse_real(const char *text, double *value)
+int ds_parse_real(const char *text, double *value)
 {
     if (!((*text >= '0' && *text <= '9') || *text == '.'))
         return -1;
@@ -260,14 +260,14 @@ int mr_parse_real(const char *text, double *value)
     return 0;
 }
 
-enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first, uint64_t *last)
+enum ds_range ds_parse_range(const char *header, uint64_t size, uint64_t *first, uint64_t *last)
 {
     if (!header || strncasecmp(header, "bytes=", 6) != 0)
         return MR_RANGE_NONE;
     header += 6;
     uint64_t b;
     if (*header == '-') { /* the last b bytes */
-        if (mr_parse_u64(header + 1, &b) < 0)
+        if (ds_parse_u64(header + 1, &b) < 0)
             return MR_RANGE_NONE;
         if (b == 0 || size == 0)
             return MR_RANGE_UNSATISFIABLE;
@@ -281,7 +281,7 @@ enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first,
         return MR_RANGE_NONE;
     if (at[1] == 0)
         b = UINT64_MAX;
-    else if (mr_parse_u64(at + 1, &b) < 0 || b < a)
+    else if (ds_parse_u64(at + 1, &b) < 0 || b < a)
         return MR_RANGE_NONE;
     if (a >= size)
         return MR_RANGE_UNSATISFIABLE;
@@ -292,7 +292,7 @@ enum mr_range mr_parse_range(const char *header, uint64_t size, uint64_t *first,
 
 static const char token_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-char *mr_token_encode(const char *string)
+char *ds_token_encode(const char *string)
 {
     size_t length = strlen(string);
     char *out = malloc(length * 4 / 3 + 4);
@@ -312,7 +312,7 @@ char *mr_token_encode(const char *string)
     return out;
 }
 
-char *mr_token_decode(const char *token)
+char *ds_token_decode(const char *token)
 {
     size_t n = 0;
     char *out = malloc(strlen(token) * 3 / 4 + 1);
@@ -334,7 +334,7 @@ char *mr_token_decode(const char *token)
     if (held == 6 || (bits & ((1u << held) - 1)) != 0)
         goto bad;
     out[n] = 0;
-    if (mr_utf8_valid(out, n))
+    if (ds_utf8_valid(out, n))
         return out;
 bad:
     free(out);

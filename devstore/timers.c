@@ -17,7 +17,7 @@ struct entry {
     struct MHD_Connection *connection;
 };
 
-struct mr_timers {
+struct ds_timers {
     pthread_mutex_t lock; /* all below */
     pthread_cond_t changed;
     struct entry *heap; /* the earliest deadline first */
@@ -52,9 +52,9 @@ static void sift_down(struct entry *heap, size_t count, size_t i)
     }
 }
 
-static void *run(void *cls)
+static void *timers_run(void *cls)
 {
-    struct mr_timers *timers = cls;
+    struct ds_timers *timers = cls;
     pthread_mutex_lock(&timers->lock);
     while (!timers->draining || timers->count > 0) {
         if (timers->count == 0) {
@@ -81,9 +81,9 @@ static void *run(void *cls)
     return NULL;
 }
 
-struct mr_timers *mr_timers_new(void)
+struct ds_timers *ds_timers_new(void)
 {
-    struct mr_timers *timers = calloc(1, sizeof *timers);
+    struct ds_timers *timers = calloc(1, sizeof *timers);
     if (!timers) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for timers");
         return NULL;
@@ -94,7 +94,7 @@ struct mr_timers *mr_timers_new(void)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&timers->changed, &attr);
     pthread_condattr_destroy(&attr);
-    int failed = pthread_create(&timers->thread, NULL, run, timers);
+    int failed = pthread_create(&timers->thread, NULL, timers_run, timers);
     if (failed) {
         mr_error_set_errno(failed, "cannot start the timer thread");
         pthread_cond_destroy(&timers->changed);
@@ -105,7 +105,7 @@ struct mr_timers *mr_timers_new(void)
     return timers;
 }
 
-int mr_timers_suspend(struct mr_timers *timers, struct MHD_Connection *connection, int64_t deadline_ns)
+int ds_timers_suspend(struct ds_timers *timers, struct MHD_Connection *connection, int64_t deadline_ns)
 {
     int rc = -1;
     deadline_ns = (deadline_ns + GRID_NS - 1) / GRID_NS * GRID_NS;
@@ -132,7 +132,7 @@ out:
     return rc;
 }
 
-void mr_timers_drain(struct mr_timers *timers)
+void ds_timers_drain(struct ds_timers *timers)
 {
     pthread_mutex_lock(&timers->lock);
     bool first = !timers->draining;
@@ -143,11 +143,11 @@ void mr_timers_drain(struct mr_timers *timers)
         pthread_join(timers->thread, NULL);
 }
 
-void mr_timers_destroy(struct mr_timers *timers)
+void ds_timers_destroy(struct ds_timers *timers)
 {
     if (!timers)
         return;
-    mr_timers_drain(timers);
+    ds_timers_drain(timers);
     pthread_cond_destroy(&timers->changed);
     pthread_mutex_destroy(&timers->lock);
     free(timers->heap);

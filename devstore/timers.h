@@ -11,17 +11,17 @@
 #include <stdint.h>
 
 struct MHD_Connection;
-struct mr_timers;
+struct ds_timers;
 
-struct mr_timers *mr_timers_new(void); /* NULL with an error */
+struct ds_timers *ds_timers_new(void); /* NULL with an error */
 /*
  * Suspends the connection until mr_clock_mono_ns() reaches the deadline. Only from a callback that MHD runs for this
  * connection. 0, or -1 when the server is about to end (or has no memory): the connection was not suspended, go on at
  * once.
  */
-int mr_timers_suspend(struct mr_timers *timers, struct MHD_Connection *connection, int64_t deadline_ns);
+int ds_timers_suspend(struct ds_timers *timers, struct MHD_Connection *connection, int64_t deadline_ns);
 /* Resumes every connection now and suspends none from here on: to be called before MHD_stop_daemon. */
-void mr_timers_drain(struct mr_timers *timers);
-void mr_timers_destroy(struct mr_timers *timers); /* after MHD_stop_daemon */
+void ds_timers_drain(struct ds_timers *timers);
+void ds_timers_destroy(struct ds_timers *timers); /* after MHD_stop_daemon */
 
 #endif

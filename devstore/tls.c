@@ -92,14 +92,14 @@ static char *key_text(EVP_PKEY *key)
     return text_of(memory, memory && PEM_write_bio_PrivateKey(memory, key, NULL, NULL, 0, NULL, NULL));
 }
 
-int mr_tls_make(const char *host, struct mr_tls *tls)
+int ds_tls_make(const char *host, struct ds_tls *tls)
 {
     EVP_PKEY *authority_key = EVP_EC_gen("P-256"), *key = EVP_EC_gen("P-256");
     X509 *authority = authority_key ? make_authority(authority_key) : NULL;
     X509 *certificate = authority && key ? make_certificate(host, key, authority, authority_key) : NULL;
-    *tls = (struct mr_tls){0};
+    *tls = (struct ds_tls){0};
     if (certificate)
-        *tls = (struct mr_tls){.key = key_text(key),
+        *tls = (struct ds_tls){.key = key_text(key),
                                .certificate = certificate_text(certificate),
                                .authority = certificate_text(authority)};
     X509_free(certificate);
@@ -108,15 +108,15 @@ int mr_tls_make(const char *host, struct mr_tls *tls)
     EVP_PKEY_free(authority_key);
     if (tls->key && tls->certificate && tls->authority)
         return 0;
-    mr_tls_close(tls);
+    ds_tls_close(tls);
     mr_error_set(MR_E_INTERNAL, "cannot make a certificate for \"%.200s\"", host);
     return -1;
 }
 
-void mr_tls_close(struct mr_tls *tls)
+void ds_tls_close(struct ds_tls *tls)
 {
     free(tls->key);
     free(tls->certificate);
     free(tls->authority);
-    *tls = (struct mr_tls){0};
+    *tls = (struct ds_tls){0};
 }

@@ -2,14 +2,14 @@
 #ifndef MR_DEVSTORE_TLS_H
 #define MR_DEVSTORE_TLS_H
 
-struct mr_tls {
+struct ds_tls {
     char *key, *certificate; /* the server's, PEM */
     char *authority;         /* the certificate for clients to trust, PEM; its key is nowhere */
 };
 
 /* For a server at this host, localhost, 127.0.0.1 and ::1; good from yesterday, for 10 years. 0, or -1 with an error. */
-int mr_tls_make(const char *host, struct mr_tls *tls);
+int ds_tls_make(const char *host, struct ds_tls *tls);
 /* Safe on a zeroed one. */
-void mr_tls_close(struct mr_tls *tls);
+void ds_tls_close(struct ds_tls *tls);
 
 #endif

@@ -22,33 +22,33 @@
 #define TAIL_MAX (MR_BOUNDARY_MAX + 64)
 
 struct simple {
-    struct mr_upload base;
-    const struct mr_api *api;
-    const struct mr_request *request;
-    struct mr_bucket *bucket;
-    struct mr_conditions conditions;
-    struct mr_metadata metadata;
-    struct mr_sink sink;
+    struct ds_upload base;
+    const struct ds_api *api;
+    const struct ds_request *request;
+    struct ds_bucket *bucket;
+    struct ds_conditions conditions;
+    struct ds_metadata metadata;
+    struct ds_sink sink;
     bool multipart, in_data, failed;
     char boundary[MR_BOUNDARY_MAX + 1];
-    struct mr_text head;
+    struct ds_text head;
     char tail[TAIL_MAX];
     size_t tail_length;
-    struct mr_reply failure;
+    struct ds_reply failure;
 };
 
 static void fail_from_error(struct simple *upload)
 {
     upload->failed = true;
-    mr_reply_from_error(&upload->failure, upload->request);
+    ds_reply_from_error(&upload->failure, upload->request);
 }
 
 static int start_type(struct simple *upload)
 {
-    const char *kind = upload->request->xml ? "media" : mr_request_query(upload->request, "uploadType");
-    const char *type = mr_request_header(upload->request, "Content-Type");
-    const char *name = upload->request->xml ? upload->request->object : mr_request_query(upload->request, "name");
-    if (name && mr_metadata_set_name(&upload->metadata, name) < 0)
+    const char *kind = upload->request->xml ? "media" : ds_request_query(upload->request, "uploadType");
+    const char *type = ds_request_header(upload->request, "Content-Type");
+    const char *name = upload->request->xml ? upload->request->object : ds_request_query(upload->request, "name");
+    if (name && ds_metadata_set_name(&upload->metadata, name) < 0)
         return -1;
     if (kind && strcmp(kind, "media") == 0) {
         upload->in_data = true;
@@ -57,26 +57,26 @@ static int start_type(struct simple *upload)
             return -1;
         }
         if (upload->request->xml)
-            return mr_xml_metadata(upload->request, &upload->metadata);
-        if (type && mr_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type) < 0)
+            return ds_xml_metadata(upload->request, &upload->metadata);
+        if (type && ds_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type) < 0)
             return -1;
-        return mr_metadata_hash_header(&upload->metadata, mr_request_header(upload->request, "x-goog-hash"));
+        return ds_metadata_hash_header(&upload->metadata, ds_request_header(upload->request, "x-goog-hash"));
     }
     if (kind && strcmp(kind, "multipart") == 0) {
         upload->multipart = true;
-        return mr_mime_boundary(type, upload->boundary);
+        return ds_mime_boundary(type, upload->boundary);
     }
     mr_error_set(MR_E_USAGE, "uploadType is media, multipart or resumable, not \"%.50s\".", kind ? kind : "");
     return -1;
 }
 
-static void destroy(struct mr_upload *base)
+static void destroy(struct ds_upload *base)
 {
     struct simple *upload = (struct simple *)base;
-    mr_sink_close(&upload->sink);
-    mr_metadata_close(&upload->metadata);
-    mr_reply_close(&upload->failure);
-    mr_text_close(&upload->head);
+    ds_sink_close(&upload->sink);
+    ds_metadata_close(&upload->metadata);
+    ds_reply_close(&upload->failure);
+    ds_text_close(&upload->head);
     free(upload);
 }
 
@@ -85,8 +85,8 @@ static int write_held(struct simple *upload, const char *bytes, size_t length)
 {
     size_t total = upload->tail_length + length, out = total > TAIL_MAX ? total - TAIL_MAX : 0;
     size_t from_tail = out < upload->tail_length ? out : upload->tail_length;
-    if (mr_sink_write(&upload->sink, upload->tail, from_tail) < 0 ||
-        mr_sink_write(&upload->sink, bytes, out - from_tail) < 0)
+    if (ds_sink_write(&upload->sink, upload->tail, from_tail) < 0 ||
+        ds_sink_write(&upload->sink, bytes, out - from_tail) < 0)
         return -1;
     upload->tail_length -= from_tail;
     memmove(upload->tail, upload->tail + from_tail, upload->tail_length);
@@ -95,12 +95,12 @@ static int write_held(struct simple *upload, const char *bytes, size_t length)
     return 0;
 }
 
-static int take_type(struct simple *upload, const struct mr_mime_part *data)
+static int take_type(struct simple *upload, const struct ds_mime_part *data)
 {
     int rc = 0;
-    char *type = mr_mime_header(data->headers, data->headers_length, "Content-Type");
+    char *type = ds_mime_header(data->headers, data->headers_length, "Content-Type");
     if (type && !upload->metadata.attributes[MR_ATTR_CONTENT_TYPE])
-        rc = mr_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type);
+        rc = ds_metadata_set(&upload->metadata, MR_ATTR_CONTENT_TYPE, type);
     free(type);
     return rc;
 }
@@ -108,12 +108,12 @@ static int take_type(struct simple *upload, const struct mr_mime_part *data)
 /* Looks whether the JSON part and the data's headers are complete; if so takes them, and the data that came along. */
 static int parse_head(struct simple *upload)
 {
-    struct mr_mime_part json;
+    struct ds_mime_part json;
     size_t at = 0;
-    if (mr_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &json) != 1)
+    if (ds_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &json) != 1)
         goto more;
-    struct mr_mime_part data;
-    int rc = mr_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &data);
+    struct ds_mime_part data;
+    int rc = ds_mime_next(upload->head.data, upload->head.length, upload->boundary, &at, &data);
     if (!data.body) {
         if (rc == 0) {
             mr_error_set(MR_E_USAGE, "The multipart body has no second part.");
@@ -121,7 +121,7 @@ static int parse_head(struct simple *upload)
         }
         goto more;
     }
-    if (mr_metadata_parse(&upload->metadata, json.body, json.body_length) < 0 || take_type(upload, &data) < 0)
+    if (ds_metadata_parse(&upload->metadata, json.body, json.body_length) < 0 || take_type(upload, &data) < 0)
         return -1;
     upload->in_data = true;
     return write_held(upload, data.body, (size_t)(upload->head.data + upload->head.length - data.body));
@@ -132,18 +132,18 @@ more:
     return -1;
 }
 
-static void write_bytes(struct mr_upload *base, const void *bytes, size_t length)
+static void write_bytes(struct ds_upload *base, const void *bytes, size_t length)
 {
     struct simple *upload = (struct simple *)base;
     if (upload->failed)
         return;
     int rc = 0;
     if (!upload->multipart) {
-        rc = mr_sink_write(&upload->sink, bytes, length);
+        rc = ds_sink_write(&upload->sink, bytes, length);
     } else if (upload->in_data) {
         rc = write_held(upload, bytes, length);
     } else {
-        mr_text_append(&upload->head, bytes, length);
+        ds_text_append(&upload->head, bytes, length);
         rc = parse_head(upload);
     }
     if (rc < 0)
@@ -154,15 +154,15 @@ static void write_bytes(struct mr_upload *base, const void *bytes, size_t length
 static int finish_multipart(struct simple *upload)
 {
     bool whole = upload->sink.size == 0; /* the tail is all that there is */
-    long end = upload->in_data ? mr_mime_closing(upload->tail, upload->tail_length, upload->boundary, whole) : -1;
+    long end = upload->in_data ? ds_mime_closing(upload->tail, upload->tail_length, upload->boundary, whole) : -1;
     if (end < 0) {
         mr_error_set(MR_E_USAGE, "The multipart body is incomplete: two parts and a closing delimiter are expected.");
         return -1;
     }
-    return mr_sink_write(&upload->sink, upload->tail, (size_t)end);
+    return ds_sink_write(&upload->sink, upload->tail, (size_t)end);
 }
 
-static int make_live(struct simple *upload, struct mr_object **object)
+static int make_live(struct simple *upload, struct ds_object **object)
 {
     if (upload->multipart && finish_multipart(upload) < 0)
         return -1;
@@ -170,50 +170,50 @@ static int make_live(struct simple *upload, struct mr_object **object)
         mr_error_set(MR_E_USAGE, "The object has no name: neither in the query nor in the metadata.");
         return -1;
     }
-    *object = mr_object_new(upload->metadata.name);
-    if (!*object || mr_metadata_apply(&upload->metadata, *object) < 0 || mr_sink_fill(&upload->sink, *object) < 0 ||
-        mr_metadata_check_sums(&upload->metadata, upload->sink.crc, (*object)->has_md5 ? (*object)->md5 : NULL) < 0)
+    *object = ds_object_new(upload->metadata.name);
+    if (!*object || ds_metadata_apply(&upload->metadata, *object) < 0 || ds_sink_fill(&upload->sink, *object) < 0 ||
+        ds_metadata_check_sums(&upload->metadata, upload->sink.crc, (*object)->has_md5 ? (*object)->md5 : NULL) < 0)
         return -1;
-    return mr_sink_put(&upload->sink, upload->bucket, *object, &upload->conditions);
+    return ds_sink_put(&upload->sink, upload->bucket, *object, &upload->conditions);
 }
 
-static void finish(struct mr_upload *base, struct mr_reply *reply)
+static void upload_finish(struct ds_upload *base, struct ds_reply *reply)
 {
     struct simple *upload = (struct simple *)base;
-    struct mr_object *object = NULL;
+    struct ds_object *object = NULL;
     if (!upload->failed && make_live(upload, &object) < 0)
         fail_from_error(upload);
     if (upload->failed) {
-        mr_reply_close(reply);
+        ds_reply_close(reply);
         *reply = upload->failure;
-        mr_reply_init(&upload->failure);
+        ds_reply_init(&upload->failure);
     } else {
-        mr_upload_answer(upload->request, upload->bucket, object, reply);
+        ds_upload_answer(upload->request, upload->bucket, object, reply);
     }
-    mr_object_unref(object);
+    ds_object_unref(object);
 }
 
-static struct mr_upload *simple_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                    struct mr_reply *reply)
+static struct ds_upload *simple_new(const struct ds_api *api, const struct ds_request *request, uint64_t length,
+                                    struct ds_reply *reply)
 {
-    struct mr_bucket *bucket = mr_api_bucket(api, request, reply);
+    struct ds_bucket *bucket = ds_api_bucket(api, request, reply);
     struct simple *upload = bucket ? calloc(1, sizeof *upload) : NULL;
     if (!bucket)
         return NULL;
     if (!upload) {
-        mr_reply_error(reply, request, 500, NULL, "out of memory");
+        ds_reply_error(reply, request, 500, NULL, "out of memory");
         return NULL;
     }
-    upload->base = (struct mr_upload){.write = write_bytes, .finish = finish, .destroy = destroy};
+    upload->base = (struct ds_upload){.write = write_bytes, .finish = upload_finish, .destroy = destroy};
     upload->api = api;
     upload->request = request;
     upload->bucket = bucket;
     upload->sink.fd = -1;
-    mr_reply_init(&upload->failure);
-    if (mr_api_conditions(request, &upload->conditions, reply) < 0)
+    ds_reply_init(&upload->failure);
+    if (ds_api_conditions(request, &upload->conditions, reply) < 0)
         goto fail;
-    if (start_type(upload) < 0 || mr_sink_open(&upload->sink, mr_bucket_folder(bucket), length, api->md5) < 0) {
-        mr_reply_from_error(reply, request);
+    if (start_type(upload) < 0 || ds_sink_open(&upload->sink, ds_bucket_folder(bucket), length, api->md5) < 0) {
+        ds_reply_from_error(reply, request);
         goto fail;
     }
     return &upload->base;
@@ -222,29 +222,29 @@ fail:
     return NULL;
 }
 
-struct mr_upload *mr_upload_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                struct mr_reply *reply)
+struct ds_upload *ds_upload_new(const struct ds_api *api, const struct ds_request *request, uint64_t length,
+                                struct ds_reply *reply)
 {
     if (request->s3)
-        return mr_s3_upload_new(api, request, length, reply);
+        return ds_s3_upload_new(api, request, length, reply);
     if (request->op == MR_OP_CHUNK)
-        return mr_upload_chunk_new(api, request, length, reply);
+        return ds_upload_chunk_new(api, request, length, reply);
     if (request->op == MR_OP_PART)
-        return mr_upload_part_new(api, request, length, reply);
+        return ds_upload_part_new(api, request, length, reply);
     return simple_new(api, request, length, reply);
 }
 
-void mr_upload_write(struct mr_upload *upload, const void *bytes, size_t length)
+void ds_upload_write(struct ds_upload *upload, const void *bytes, size_t length)
 {
     upload->write(upload, bytes, length);
 }
 
-void mr_upload_finish(struct mr_upload *upload, struct mr_reply *reply)
+void ds_upload_finish(struct ds_upload *upload, struct ds_reply *reply)
 {
     upload->finish(upload, reply);
 }
 
-void mr_upload_destroy(struct mr_upload *upload)
+void ds_upload_destroy(struct ds_upload *upload)
 {
     if (upload)
         upload->destroy(upload);

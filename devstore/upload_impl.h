@@ -5,26 +5,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct mr_api;
-struct mr_bucket;
-struct mr_object;
-struct mr_reply;
-struct mr_request;
+struct ds_api;
+struct ds_bucket;
+struct ds_object;
+struct ds_reply;
+struct ds_request;
 
 /* The first member of each kind. */
-struct mr_upload {
-    void (*write)(struct mr_upload *upload, const void *bytes, size_t length);
-    void (*finish)(struct mr_upload *upload, struct mr_reply *reply);
-    void (*destroy)(struct mr_upload *upload);
+struct ds_upload {
+    void (*write)(struct ds_upload *upload, const void *bytes, size_t length);
+    void (*finish)(struct ds_upload *upload, struct ds_reply *reply);
+    void (*destroy)(struct ds_upload *upload);
 };
 
-/* As mr_upload_new, for MR_OP_CHUNK (of a resumable upload) and MR_OP_PART (of an XML multipart one). */
-struct mr_upload *mr_upload_chunk_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                      struct mr_reply *reply);
-struct mr_upload *mr_upload_part_new(const struct mr_api *api, const struct mr_request *request, uint64_t length,
-                                     struct mr_reply *reply);
+/* As ds_upload_new, for MR_OP_CHUNK (of a resumable upload) and MR_OP_PART (of an XML multipart one). */
+struct ds_upload *ds_upload_chunk_new(const struct ds_api *api, const struct ds_request *request, uint64_t length,
+                                      struct ds_reply *reply);
+struct ds_upload *ds_upload_part_new(const struct ds_api *api, const struct ds_request *request, uint64_t length,
+                                     struct ds_reply *reply);
 /* The answer to the request that made the object: its resource, or for XML its headers. */
-void mr_upload_answer(const struct mr_request *request, struct mr_bucket *bucket, struct mr_object *object,
-                      struct mr_reply *reply);
+void ds_upload_answer(const struct ds_request *request, struct ds_bucket *bucket, struct ds_object *object,
+                      struct ds_reply *reply);
 
 #endif

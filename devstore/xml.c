@@ -8,46 +8,46 @@
 
 #include "base/error.h"
 
-void mr_xml_text(struct mr_text *out, const char *text)
+void ds_xml_text(struct ds_text *out, const char *text)
 {
     for (; *text; text++) {
         if (*text == '<')
-            mr_text_puts(out, "&lt;");
+            ds_text_puts(out, "&lt;");
         else if (*text == '>')
-            mr_text_puts(out, "&gt;");
+            ds_text_puts(out, "&gt;");
         else if (*text == '&')
-            mr_text_puts(out, "&amp;");
+            ds_text_puts(out, "&amp;");
         else if (*text == '"')
-            mr_text_puts(out, "&quot;");
+            ds_text_puts(out, "&quot;");
         else if ((unsigned char)*text < 0x20)
-            mr_text_printf(out, "&#%d;", *text);
+            ds_text_printf(out, "&#%d;", *text);
         else
-            mr_text_append(out, text, 1);
+            ds_text_append(out, text, 1);
     }
 }
 
-void mr_xml_put(struct mr_text *out, const char *name, const char *text)
+void ds_xml_put(struct ds_text *out, const char *name, const char *text)
 {
-    mr_text_printf(out, "<%s>", name);
-    mr_xml_text(out, text);
-    mr_text_printf(out, "</%s>", name);
+    ds_text_printf(out, "<%s>", name);
+    ds_xml_text(out, text);
+    ds_text_printf(out, "</%s>", name);
 }
 
-void mr_xml_time(struct mr_text *out, const char *name, int64_t microseconds)
+void ds_xml_time(struct ds_text *out, const char *name, int64_t microseconds)
 {
-    mr_text_printf(out, "<%s>", name);
-    mr_text_time(out, microseconds);
-    mr_text_printf(out, "</%s>", name);
+    ds_text_printf(out, "<%s>", name);
+    ds_text_time(out, microseconds);
+    ds_text_printf(out, "</%s>", name);
 }
 
-void mr_xml_put_number(struct mr_text *out, const char *name, uint64_t number)
+void ds_xml_put_number(struct ds_text *out, const char *name, uint64_t number)
 {
-    mr_text_printf(out, "<%s>%" PRIu64 "</%s>", name, number, name);
+    ds_text_printf(out, "<%s>%" PRIu64 "</%s>", name, number, name);
 }
 
-void mr_xml_begin(struct mr_text *out, const char *root)
+void ds_xml_begin(struct ds_text *out, const char *root)
 {
-    mr_text_printf(out, "<?xml version='1.0' encoding='UTF-8'?><%s xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>",
+    ds_text_printf(out, "<?xml version='1.0' encoding='UTF-8'?><%s xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>",
                    root);
 }
 
@@ -56,7 +56,7 @@ static bool blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static void skip_blanks(struct mr_xml_view *rest)
+static void skip_blanks(struct ds_xml_view *rest)
 {
     while (rest->at < rest->end && blank(*rest->at))
         rest->at++;
@@ -68,12 +68,12 @@ static bool name_char(char c)
            c == ':' || c == '.';
 }
 
-static bool starts(const struct mr_xml_view *view, const char *text)
+static bool starts(const struct ds_xml_view *view, const char *text)
 {
     return (size_t)(view->end - view->at) >= strlen(text) && memcmp(view->at, text, strlen(text)) == 0;
 }
 
-void mr_xml_skip_prolog(struct mr_xml_view *rest)
+void ds_xml_skip_prolog(struct ds_xml_view *rest)
 {
     if (starts(rest, "\xef\xbb\xbf"))
         rest->at += 3;
@@ -88,7 +88,7 @@ void mr_xml_skip_prolog(struct mr_xml_view *rest)
 }
 
 /* The end tag of the element: what is in front of it is the content. 0 or -1. */
-static int find_end(struct mr_xml_view *rest, const struct mr_xml_view *name, struct mr_xml_view *content)
+static int find_end(struct ds_xml_view *rest, const struct ds_xml_view *name, struct ds_xml_view *content)
 {
     size_t n = (size_t)(name->end - name->at);
     content->at = rest->at;
@@ -109,7 +109,7 @@ static int find_end(struct mr_xml_view *rest, const struct mr_xml_view *name, st
     }
 }
 
-int mr_xml_next(struct mr_xml_view *rest, struct mr_xml_view *name, struct mr_xml_view *content)
+int ds_xml_next(struct ds_xml_view *rest, struct ds_xml_view *name, struct ds_xml_view *content)
 {
     skip_blanks(rest);
     if (rest->at == rest->end)
@@ -134,18 +134,18 @@ int mr_xml_next(struct mr_xml_view *rest, struct mr_xml_view *name, struct mr_xm
     return find_end(rest, name, content) < 0 ? -1 : 1;
 }
 
-bool mr_xml_is(const struct mr_xml_view *view, const char *text)
+bool ds_xml_is(const struct ds_xml_view *view, const char *text)
 {
     return (size_t)(view->end - view->at) == strlen(text) && starts(view, text);
 }
 
-int mr_xml_string(const struct mr_xml_view *view, char *out, size_t size)
+int ds_xml_string(const struct ds_xml_view *view, char *out, size_t size)
 {
     static const struct {
         const char *name;
         char c;
     } entities[] = {{"&quot;", '"'}, {"&#34;", '"'}, {"&apos;", '\''}, {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}};
-    struct mr_xml_view rest = *view;
+    struct ds_xml_view rest = *view;
     skip_blanks(&rest);
     while (rest.end > rest.at && blank(rest.end[-1]))
         rest.end--;
@@ -213,7 +213,7 @@ static size_t read_entity(const char **at, const char *end, char out[4])
     return put_character(strtoul(digits, NULL, hex ? 16 : 10), out);
 }
 
-int mr_xml_exact(const struct mr_xml_view *view, char *out, size_t size)
+int ds_xml_exact(const struct ds_xml_view *view, char *out, size_t size)
 {
     size_t n = 0;
     for (const char *at = view->at; at < view->end;) {

@@ -27,7 +27,7 @@ static void take_custom(void *cls, const char *name, const char *value)
 }
 
 /* "aws-chunked" is how the body came, not what the object is: it is cut off. */
-static int set_encoding(struct mr_metadata *metadata, const char *value)
+static int set_encoding(struct ds_metadata *metadata, const char *value)
 {
     char rest[256];
     size_t n = 0;
@@ -44,10 +44,10 @@ static int set_encoding(struct mr_metadata *metadata, const char *value)
         at += length;
     }
     rest[n] = 0;
-    return n ? mr_metadata_set(metadata, MR_ATTR_CONTENT_ENCODING, rest) : 0;
+    return n ? ds_metadata_set(metadata, MR_ATTR_CONTENT_ENCODING, rest) : 0;
 }
 
-int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metadata)
+int ds_xml_metadata(const struct ds_request *request, struct ds_metadata *metadata)
 {
     static const char *const headers[MR_ATTR_COUNT] = {
         [MR_ATTR_CONTENT_TYPE] = "Content-Type",
@@ -57,25 +57,25 @@ int mr_xml_metadata(const struct mr_request *request, struct mr_metadata *metada
         [MR_ATTR_CACHE_CONTROL] = "Cache-Control",
         [MR_ATTR_CUSTOM_TIME] = "x-goog-custom-time",
     };
-    const char *class = mr_request_header(request, request->s3 ? "x-amz-storage-class" : "x-goog-storage-class");
-    int rc = class && *class ? mr_metadata_set(metadata, MR_ATTR_STORAGE_CLASS, class) : 0;
+    const char *class = ds_request_header(request, request->s3 ? "x-amz-storage-class" : "x-goog-storage-class");
+    int rc = class && *class ? ds_metadata_set(metadata, MR_ATTR_STORAGE_CLASS, class) : 0;
     for (int i = 0; rc == 0 && i < MR_ATTR_COUNT; i++) {
-        const char *value = headers[i] ? mr_request_header(request, headers[i]) : NULL;
+        const char *value = headers[i] ? ds_request_header(request, headers[i]) : NULL;
         if (value && *value && request->s3 && i == MR_ATTR_CONTENT_ENCODING)
             rc = set_encoding(metadata, value);
         else if (value && *value)
-            rc = mr_metadata_set(metadata, (enum mr_attribute)i, value);
+            rc = ds_metadata_set(metadata, (enum ds_attribute)i, value);
     }
     if (rc == 0 && request->each_header) {
         struct custom custom = {.prefix = request->s3 ? "x-amz-meta-" : "x-goog-meta-", .json = json_object()};
         request->each_header(request->header_cls, take_custom, &custom);
         char *text = json_object_size(custom.json) ? json_dumps(custom.json, JSON_COMPACT) : NULL;
         if (text)
-            rc = mr_metadata_set(metadata, MR_ATTR_METADATA, text);
+            rc = ds_metadata_set(metadata, MR_ATTR_METADATA, text);
         free(text);
         json_decref(custom.json);
     }
     if (rc < 0 || request->s3)
         return rc;
-    return mr_metadata_hash_header(metadata, mr_request_header(request, "x-goog-hash"));
+    return ds_metadata_hash_header(metadata, ds_request_header(request, "x-goog-hash"));
 }

@@ -149,7 +149,7 @@ static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *nu
     return NULL;
 }
 
-static int open_lane(struct mr_file *file)
+static int files_open_lane(struct mr_file *file)
 {
     let_lane_go(file);
     pthread_mutex_lock(&file->files->lock);
@@ -189,7 +189,7 @@ static int to_errno(enum mr_code code)
     }
 }
 
-static ssize_t fail(const struct mr_file *file)
+static ssize_t files_fail(const struct mr_file *file)
 {
     mr_log_error("%s: %s", file->path, mr_error_text());
     return -to_errno(mr_error_code());
@@ -207,11 +207,11 @@ static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, 
             silence = (struct mr_silence){0};
         if (result == MR_RANGE_OK)
             return (ssize_t)done;
-        if (result == MR_RANGE_FAILED || (result == MR_RANGE_LANE && open_lane(file) != 0))
-            return fail(file);
+        if (result == MR_RANGE_FAILED || (result == MR_RANGE_LANE && files_open_lane(file) != 0))
+            return files_fail(file);
         int rc = result == MR_RANGE_WAIT ? check_wait(file->files, &silence) : 0;
         if (rc != 0)
-            return rc == EINTR ? -EINTR : fail(file);
+            return rc == EINTR ? -EINTR : files_fail(file);
     }
 }
 

@@ -70,17 +70,17 @@ static void set_attributes(struct stat *st, const struct mr_tree_entry *found)
     st->st_atim = st->st_ctim = st->st_mtim;
 }
 
-static int fail(const char *path)
+static int main_fail(const char *path)
 {
     mr_log_error("%s: %s", path, mr_error_text());
     return -EIO;
 }
 
 /* What is there, or -errno. */
-static int find(const char *path, struct mr_tree_entry *found)
+static int main_find(const char *path, struct mr_tree_entry *found)
 {
     if (mr_tree_find(&tree, path, found) != 0)
-        return fail(path);
+        return main_fail(path);
     return found->kind == MR_TREE_NONE ? -ENOENT : 0;
 }
 
@@ -88,7 +88,7 @@ static int do_getattr(const char *path, struct stat *st, struct fuse_file_info *
 {
     struct mr_tree_entry found;
     (void)info;
-    int rc = find(path, &found);
+    int rc = main_find(path, &found);
     if (rc == 0)
         set_attributes(st, &found);
     return rc;
@@ -105,7 +105,7 @@ static int do_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_
     int rc = walk ? mr_tree_walk_init(walk, &tree, path, place) : -1;
     if (rc != 0) {
         free(walk);
-        return walk ? fail(path) : -ENOMEM;
+        return walk ? main_fail(path) : -ENOMEM;
     }
     bool full = (offset < 1 && fill(buffer, ".", NULL, 1, 0)) || (offset < 2 && fill(buffer, "..", NULL, 2, 0));
     while (!full && (rc = mr_tree_next(walk, &found, &place)) > 0) {
@@ -113,7 +113,7 @@ static int do_readdir(const char *path, void *buffer, fuse_fill_dir_t fill, off_
         full = fill(buffer, found.part, &st, (off_t)(place + PLACE_BASE), FUSE_FILL_DIR_PLUS) != 0;
     }
     free(walk);
-    return rc < 0 ? fail(path) : 0;
+    return rc < 0 ? main_fail(path) : 0;
 }
 
 static int do_statfs(const char *path, struct statvfs *st)
@@ -134,14 +134,14 @@ static int do_open(const char *path, struct fuse_file_info *info)
     struct mr_tree_entry found;
     if ((info->flags & O_ACCMODE) != O_RDONLY)
         return -EROFS;
-    int rc = find(path, &found);
+    int rc = main_find(path, &found);
     if (rc != 0)
         return rc;
     if (found.kind != MR_TREE_FILE)
         return -EISDIR;
     struct mr_file *file = mr_file_open(&files, found.number, path);
     if (!file)
-        return fail(path);
+        return main_fail(path);
     info->fh = (uint64_t)(uintptr_t)file;
     info->keep_cache = 1;
     return 0;
@@ -249,7 +249,7 @@ static void unmount(struct session *session)
 
 /* ---- the command ---- */
 
-static pid_t start(char *const argv[])
+static pid_t main_start(char *const argv[])
 {
     pid_t pid = fork();
     if (pid != 0) {
@@ -285,7 +285,7 @@ static void await_end(const sigset_t *signals)
         ;
 }
 
-static void on_signal(int number)
+static void main_on_signal(int number)
 {
     ended = number;
 }
@@ -298,7 +298,7 @@ static void catch_signals(sigset_t *signals)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         sigaddset(signals, numbers[i]);
         if (numbers[i] != SIGCHLD)
-            sigaction(numbers[i], &(struct sigaction){.sa_handler = on_signal}, NULL);
+            sigaction(numbers[i], &(struct sigaction){.sa_handler = main_on_signal}, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
 }
@@ -315,7 +315,7 @@ static void say(const char *uri, const char *dir)
                 files.index.info.total_bytes);
 }
 
-static int run(const char *uri, const char *dir, char *const *command)
+static int main_run(const char *uri, const char *dir, char *const *command)
 {
     struct session session = {.first = pthread_self(), .dir = dir};
     sigset_t signals;
@@ -336,7 +336,7 @@ static int run(const char *uri, const char *dir, char *const *command)
         fuse_unmount(session.fuse);
         goto out;
     }
-    pid_t pid = command ? start(command) : 0;
+    pid_t pid = command ? main_start(command) : 0;
     if (pid > 0) {
         status = await_command(pid, &signals);
     } else if (pid == 0) {
@@ -373,7 +373,7 @@ int main(int argc, char **argv)
         return 1;
     clock_gettime(CLOCK_REALTIME, &mounted_at);
     tree = (struct mr_tree){.index = &files.index, .top = top, .top_length = strlen(top)};
-    int status = run(folder, argv[2], has_command ? argv + 4 : NULL);
+    int status = main_run(folder, argv[2], has_command ? argv + 4 : NULL);
     if (status != 0 && mr_error_text()[0] != '\0')
         mr_log_error("%s", mr_error_text());
     free(folder);

@@ -33,7 +33,7 @@ static bool is_part(const char *part, size_t length)
 }
 
 /* The name of a path, with room for a slash and what follows. 0; -1: longer than any. */
-static int name_of(const struct mr_tree *tree, const char *path, char name[MR_INDEX_NAME_SIZE + 1])
+static int tree_name_of(const struct mr_tree *tree, const char *path, char name[MR_INDEX_NAME_SIZE + 1])
 {
     int n = snprintf(name, MR_INDEX_NAME_SIZE, "%s%s", tree->top, path + (path[0] == '/'));
     return n < (int)MR_INDEX_NAME_SIZE ? 0 : -1;
@@ -47,7 +47,7 @@ int mr_tree_find(const struct mr_tree *tree, const char *path, struct mr_tree_en
         found->kind = MR_TREE_FOLDER;
         return 0;
     }
-    if (name_of(tree, path, name) != 0)
+    if (tree_name_of(tree, path, name) != 0)
         return 0;
     size_t length = strlen(name);
     memcpy(name + length, "/", 2);
@@ -66,7 +66,7 @@ int mr_tree_walk_init(struct mr_tree_walk *walk, const struct mr_tree *tree, con
 {
     walk->tree = tree;
     walk->ahead = false;
-    if (name_of(tree, path, walk->folder) != 0) {
+    if (tree_name_of(tree, path, walk->folder) != 0) {
         mr_error_set(MR_E_USAGE, "the name of a folder is too long");
         return -1;
     }

@@ -20,7 +20,7 @@ struct mr_counted_batches {
     uint64_t mapped_bytes;
 };
 
-static int refuse(const char *why)
+static int batches_refuse(const char *why)
 {
     mr_error_set(MR_E_USAGE, "a descriptor of a batch arena %s", why);
     return -1;
@@ -51,11 +51,11 @@ int mr_batches_add(struct mr_supervisor *s, const struct mr_client_peer *client,
     for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next)
         count += each->client == client;
     if (count >= ARENAS_MAX)
-        return refuse("is one too many of this process");
+        return batches_refuse("is one too many of this process");
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || st.st_size < (off_t)sizeof(struct mr_batch_shared))
-        return refuse("is of no memory that keeps its size");
+        return batches_refuse("is of no memory that keeps its size");
     struct mr_counted_batches *made = calloc(1, sizeof *made);
     if (!made) {
         mr_error_set(MR_E_NO_MEMORY, "no memory to count a batch arena");
@@ -70,7 +70,7 @@ int mr_batches_add(struct mr_supervisor *s, const struct mr_client_peer *client,
         goto fail;
     if (mr_batch_head_bytes(made->arena.lanes, made->arena.slots) > head) { /* it has changed in between */
         munmap(made->arena.shared, head);
-        refuse("is of memory that changes");
+        batches_refuse("is of memory that changes");
         goto fail;
     }
     made->client = client;
@@ -84,7 +84,7 @@ fail:
 }
 
 /* Those of one client, or (NULL) those that have ended. */
-static void let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
+static void batches_let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     for (struct mr_counted_batches **at = &s->batches.first; *at;) {
         struct mr_counted_batches *each = *at;
@@ -100,12 +100,12 @@ static void let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
 
 void mr_batches_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
-    let_go(s, client);
+    batches_let_go(s, client);
 }
 
 void mr_batches_look(struct mr_supervisor *s)
 {
-    let_go(s, NULL);
+    batches_let_go(s, NULL);
 }
 
 unsigned mr_batches_count(const struct mr_supervisor *s, const struct mr_client_peer *client,
@@ -126,5 +126,5 @@ unsigned mr_batches_count(const struct mr_supervisor *s, const struct mr_client_
 void mr_batches_close(struct mr_supervisor *s)
 {
     while (s->batches.first)
-        let_go(s, s->batches.first->client);
+        batches_let_go(s, s->batches.first->client);
 }

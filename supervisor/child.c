@@ -164,7 +164,7 @@ static void note_failure(struct mr_child *child, const struct mr_msg_in *in)
     snprintf(child->fail_text, sizeof child->fail_text, "%s", text);
 }
 
-static int handle(struct mr_child *child, struct mr_msg_in *in)
+static int child_handle(struct mr_child *child, struct mr_msg_in *in)
 {
     if (in->type == MR_MSG_READY) {
         if (child->state == MR_CHILD_STARTING)
@@ -185,7 +185,7 @@ static bool read_messages(struct mr_child *child)
         got = mr_msg_recv(child->socket, &in);
         if (got != 1)
             break;
-        int rc = handle(child, &in);
+        int rc = child_handle(child, &in);
         mr_msg_close(&in);
         if (rc != 0) {
             got = -1;
@@ -326,7 +326,7 @@ fail:
     return -1;
 }
 
-static void fail(struct mr_child *child)
+static void child_fail(struct mr_child *child)
 {
     child->state = MR_CHILD_FAILED;
     if (child->fail_text[0] == '\0') {
@@ -359,7 +359,7 @@ static void start_later(struct mr_child *child, bool counts)
                      "standard error say more",
                      child->role->name, child->slot, IDLE_STARTS_MAX);
         }
-        fail(child);
+        child_fail(child);
         return;
     }
     wait_for_restart(child, child->backoff - 1, BACKOFF_LAST_MS);
@@ -379,7 +379,7 @@ void mr_child_start(struct mr_child *child)
         child->fail_code = mr_error_code();
         snprintf(child->fail_text, sizeof child->fail_text, "%s", mr_error_text());
         if (child->fail_code == MR_E_NOT_FOUND || child->fail_code == MR_E_DENIED)
-            fail(child); /* the program itself: waiting does not bring it back */
+            child_fail(child); /* the program itself: waiting does not bring it back */
         else
             start_later(child, true);
         return;
@@ -479,17 +479,17 @@ static void start_again(struct mr_child *child)
 
 static void settle_ended(struct mr_child *child)
 {
-    bool fruitful = published(child) > child->published;
-    if (fruitful)
+    bool progressed = published(child) > child->published;
+    if (progressed)
         child->idle_starts = child->backoff = 0;
     if (child->supervisor->state >= MR_SUP_STOPPING || (child->draining && !child->renew)) {
         child->state = MR_CHILD_FREE;
         child->at_rest = true;
     } else if (child->end.status == 2) {
-        fail(child);
+        child_fail(child);
     } else if (child->draining && child->end.status == 0) {
         mr_child_start(child);
-    } else if (fruitful) {
+    } else if (progressed) {
         start_again(child);
     } else {
         start_later(child, child->end.signal != SIGKILL);

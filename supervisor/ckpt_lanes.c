@@ -361,7 +361,7 @@ static void check_due(struct mr_timer *timer)
 }
 
 /* True when it begins to drop. */
-static bool settle_one(struct mr_ckpt_entry *entry)
+static bool ckpt_lanes_settle_one(struct mr_ckpt_entry *entry)
 {
     log_end(entry);
     if (entry->state != MR_CKPT_ENDED || !entry->closed)
@@ -379,26 +379,26 @@ bool mr_ckpt_lanes_settle(struct mr_supervisor *s)
     bool changed = false;
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX && s->ckpt_lanes.open > 0; i++)
         if (s->ckpt_lanes.slots[i])
-            changed |= settle_one(s->ckpt_lanes.slots[i]);
+            changed |= ckpt_lanes_settle_one(s->ckpt_lanes.slots[i]);
     return changed;
 }
 
-static struct mr_ckpt_entry *find(const struct mr_supervisor *s, uint64_t number)
+static struct mr_ckpt_entry *ckpt_lanes_find(const struct mr_supervisor *s, uint64_t number)
 {
     return number < MR_CKPT_LANES_MAX ? s->ckpt_lanes.slots[number] : NULL;
 }
 
-static void finish(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
+static void ckpt_lanes_finish(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
 {
     mr_ckpt_part_finish(&entry->lane, MR_CKPT_PART_FAILED, code, text, 0, 0);
     mr_ckpt_part_wake_trainer(&entry->lane);
 }
 
 /* Nobody goes on with it: whoever waits for its end is woken. */
-static void fail(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
+static void ckpt_lanes_fail(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
 {
     mr_ckpt_part_abort(&entry->lane);
-    finish(entry, code, text);
+    ckpt_lanes_finish(entry, code, text);
     entry->state = MR_CKPT_ENDED;
 }
 
@@ -419,7 +419,7 @@ static void leave(struct mr_supervisor *s, struct mr_ckpt_entry *entry, const ch
 
 int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number)
 {
-    struct mr_ckpt_entry *entry = find(s, number);
+    struct mr_ckpt_entry *entry = ckpt_lanes_find(s, number);
     if (!entry || entry->closed) {
         mr_error_set(MR_E_USAGE, "there is no open checkpoint writer %llu", (unsigned long long)number);
         return -1;
@@ -481,24 +481,24 @@ bool mr_ckpt_lanes_is_sound(struct mr_supervisor *s, uint32_t number)
     struct mr_ckpt_entry *entry = s->ckpt_lanes.slots[number];
     if (!is_damaged(s, entry))
         return true;
-    fail(entry, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
+    ckpt_lanes_fail(entry, MR_E_CORRUPT, "the memory that describes it is damaged: its trainer has written over it");
     return false;
 }
 
 void mr_ckpt_lanes_ended(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
-    struct mr_ckpt_entry *entry = find(s, number);
+    struct mr_ckpt_entry *entry = ckpt_lanes_find(s, number);
     if (!entry || entry->lane.worker != slot || entry->state != MR_CKPT_UPLOADING)
         return;
     if (!has_ended(entry))
-        finish(entry, MR_E_INTERNAL, "its write worker has ended it without an outcome: please report it");
+        ckpt_lanes_finish(entry, MR_E_INTERNAL, "its write worker has ended it without an outcome: please report it");
     mr_ckpt_part_abort(&entry->lane); /* one that failed while it was open: nothing more may be filled */
     entry->state = MR_CKPT_ENDED;
 }
 
 void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot)
 {
-    struct mr_ckpt_entry *entry = find(s, number);
+    struct mr_ckpt_entry *entry = ckpt_lanes_find(s, number);
     if (entry && entry->lane.worker == slot && entry->state == MR_CKPT_DROPPING)
         entry->dropped = true;
 }
@@ -514,7 +514,7 @@ static void count_death(struct mr_ckpt_entry *entry)
     char text[160];
     snprintf(text, sizeof text, "its write worker died %u times in a row before anything more of it was stored",
              DEATHS_MAX);
-    fail(entry, MR_E_INTERNAL, text);
+    ckpt_lanes_fail(entry, MR_E_INTERNAL, text);
 }
 
 void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
@@ -540,7 +540,7 @@ void mr_ckpt_lanes_worker_failed(struct mr_supervisor *s, unsigned slot, enum mr
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
         if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->lane.worker == slot &&
             s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
-            fail(s->ckpt_lanes.slots[i], code, text);
+            ckpt_lanes_fail(s->ckpt_lanes.slots[i], code, text);
 }
 
 /* ---- the end of the run ---- */
@@ -552,7 +552,7 @@ void mr_ckpt_lanes_abort_open(struct mr_supervisor *s, const char *why)
         if (!entry || mr_ckpt_part_fate(&entry->lane) != MR_FATE_OPEN ||
             mr_ckpt_part_abort(&entry->lane) != MR_FATE_ABORTED)
             continue;
-        finish(entry, MR_E_GONE, why);
+        ckpt_lanes_finish(entry, MR_E_GONE, why);
         s->ckpt_lanes.wake |= UINT64_C(1) << entry->lane.worker;
         log_end(entry);
     }
@@ -562,5 +562,5 @@ void mr_ckpt_lanes_fail_all(struct mr_supervisor *s, enum mr_code code, const ch
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX; i++)
         if (s->ckpt_lanes.slots[i] && s->ckpt_lanes.slots[i]->state == MR_CKPT_UPLOADING)
-            fail(s->ckpt_lanes.slots[i], code, text);
+            ckpt_lanes_fail(s->ckpt_lanes.slots[i], code, text);
 }

@@ -53,7 +53,7 @@ static void disconnect(struct mr_client_peer *client)
     }
 }
 
-static void forget(struct mr_client_peer *client)
+static void clients_forget(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
     struct mr_client_peer **at = &s->clients.first;
@@ -77,7 +77,7 @@ static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
 }
 
 /* What has ended of one client. True when anything has changed; it may be freed. */
-static bool settle_one(struct mr_supervisor *s, struct mr_client_peer *client)
+static bool clients_settle_one(struct mr_supervisor *s, struct mr_client_peer *client)
 {
     if (client->socket >= 0)
         return false;
@@ -91,7 +91,7 @@ static bool settle_one(struct mr_supervisor *s, struct mr_client_peer *client)
         changed = true;
     }
     if (mr_lanes_of(s, client) == 0 && mr_ckpt_lanes_of(s, client) == 0) {
-        forget(client);
+        clients_forget(client);
         changed = true;
     }
     return changed;
@@ -115,7 +115,7 @@ bool mr_clients_settle(struct mr_supervisor *s)
     bool changed = false;
     for (struct mr_client_peer *client = s->clients.first, *next; client; client = next) {
         next = client->next;
-        changed |= settle_one(s, client);
+        changed |= clients_settle_one(s, client);
     }
     if (s->is_private)
         watch_use(s);
@@ -258,7 +258,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
         return NULL;
     }
     struct mr_dataset *dataset = mr_dataset_find(client->supervisor, number);
-    if (dataset && dataset->for_reader && dataset->owner != client) {
+    if (dataset && dataset->ranged && dataset->owner != client) {
         mr_error_set(MR_E_USAGE, "data set %u is another process's reader", (unsigned)number);
         return NULL;
     }
@@ -274,7 +274,7 @@ static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_error_set(MR_E_USAGE, "data set %u was not opened by this process", dataset->number);
         return -1;
     }
-    if (dataset->for_reader)
+    if (dataset->ranged)
         mr_dataset_end_begin(dataset);
     else if (--client->opens[dataset->number] == 0)
         dataset->clients--; /* settle ends it where that was the last one */
@@ -380,7 +380,7 @@ static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, ok());
 }
 
-static int open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
+static int clients_open_lane(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_clients *clients = &client->supervisor->clients;
     uint64_t window, least = 0;
@@ -574,7 +574,7 @@ static int shut_down(struct mr_client_peer *client)
     return rc;
 }
 
-static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
+static int clients_handle(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     if (in->type == MR_MSG_HELLO)
         return hello(client, in);
@@ -594,7 +594,7 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
     case MR_MSG_PRODUCER:
         return send_producer(client, in);
     case MR_MSG_OPEN_LANE:
-        return open_lane(client, in);
+        return clients_open_lane(client, in);
     case MR_MSG_CLOSE_LANE:
         return close_lane(client, in);
     case MR_MSG_OPEN_WRITER:
@@ -628,7 +628,7 @@ static int handle(struct mr_client_peer *client, struct mr_msg_in *in)
 /* True when the connection goes on. */
 static bool serve_one(struct mr_client_peer *client, struct mr_msg_in *in)
 {
-    if (handle(client, in) == 0)
+    if (clients_handle(client, in) == 0)
         return true;
     bool broken = mr_error_code() == MR_E_PROTOCOL;
     if (broken)
@@ -697,7 +697,7 @@ static int identify(int socket, pid_t *pid, int *pidfd)
     return 0;
 }
 
-static void refuse(int socket)
+static void clients_refuse(int socket)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
     mr_log_warning("connection refused: %s", mr_error_text());
@@ -720,7 +720,7 @@ static void turn_away(struct mr_clients *clients)
     int socket = accept4(clients->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket >= 0) {
         no_descriptor();
-        refuse(socket);
+        clients_refuse(socket);
     }
     clients->spare = open_spare();
 }
@@ -738,13 +738,13 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
     pid_t pid;
     int pidfd;
     if (identify(socket, &pid, &pidfd) != 0) {
-        refuse(socket);
+        clients_refuse(socket);
         return;
     }
     struct mr_client_peer *client = calloc(1, sizeof *client);
     if (!client) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for another client");
-        refuse(socket);
+        clients_refuse(socket);
         close(pidfd);
         return;
     }
@@ -759,7 +759,7 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
     if (mr_events_watch(&s->events, &client->messages, socket, EPOLLIN) != 0 ||
         mr_events_watch(&s->events, &client->process, pidfd, EPOLLIN) != 0) {
         mr_log_error("client: %s", mr_error_text());
-        forget(client);
+        clients_forget(client);
     }
 }
 
@@ -793,6 +793,6 @@ void mr_clients_close(struct mr_supervisor *s)
     /* Their lanes have left the registry, untouched: trainers read what is READY. */
     for (struct mr_client_peer *client = s->clients.first, *next; client; client = next) {
         next = client->next;
-        forget(client);
+        clients_forget(client);
     }
 }

@@ -27,7 +27,7 @@ struct mr_client_peer {
     int pidfd;
     pid_t pid;
     bool gone; /* its pidfd is readable */
-    bool left; /* the connection has ended, and its reader data sets are closed */
+    bool left; /* the connection has ended, and its ranged data sets are closed */
     bool greeted;
     bool trainer;                      /* not a tool: keeps a private supervisor alive */
     uint64_t serials[MR_DATASETS_MAX]; /* of the data set of that number that it has opened; 0: none */

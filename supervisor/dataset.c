@@ -76,7 +76,7 @@ bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
 /* It has failed before any fetch worker knew of it, so that nobody but clients can name it. */
 static bool may_be_replaced(const struct mr_dataset *dataset)
 {
-    return dataset->state == MR_DATASET_FAILED && !dataset->indexed && !dataset->for_reader &&
+    return dataset->state == MR_DATASET_FAILED && !dataset->indexed && !dataset->ranged &&
            !mr_dataset_is_at_work(dataset);
 }
 
@@ -147,7 +147,7 @@ static int admit(struct mr_dataset *dataset)
     atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&board->block_bytes, 0, memory_order_relaxed);
     atomic_store_explicit(&board->state, MR_DATASET_NEW, memory_order_release); /* B0 */
-    if (!dataset->for_reader)
+    if (!dataset->ranged)
         mr_log_info("data set %u is %s: %s%s", dataset->number,
                     dataset->load == MR_LOAD_NO ? "being listed" : "looked for in saved indexes",
                     mr_dataset_label(dataset), dataset->uris.count > 1 ? " and more" : "");
@@ -299,7 +299,7 @@ static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, c
     dataset->block_bytes = block_bytes;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other && other->state != MR_DATASET_FAILED && !other->for_reader && other->wanted[0] == '\0' &&
+        if (other && other->state != MR_DATASET_FAILED && !other->ranged && other->wanted[0] == '\0' &&
             (other->block_bytes > 0) == (block_bytes > 0) && other->nth == nth && !other->closing &&
             other->shards == dataset->shards && (other->names < 0) == (dataset->names < 0) &&
             same_uris(&other->uris, &dataset->uris)) {
@@ -411,7 +411,7 @@ static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t
         return NULL;
     dataset->load = MR_LOAD_NO;
     dataset->block_bytes = block_bytes;
-    dataset->for_reader = block_bytes > 0;
+    dataset->ranged = block_bytes > 0;
     dataset->owner = owner;
     dataset->shards = shards;
     if (bucket_of_names(fd, &dataset->uris, block_bytes > 0 ? &dataset->name : NULL) != 0 ||
@@ -432,7 +432,7 @@ struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum m
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
         if (other && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
-            !other->for_reader && other->shards == shards && same_bytes(other->names, fd)) {
+            !other->ranged && other->shards == shards && same_bytes(other->names, fd)) {
             close(fd);
             return other;
         }
@@ -465,7 +465,7 @@ static void log_indexed(const struct mr_dataset *dataset)
         "no regular files", "no shards",         "rests of damaged shards, whose reading is an error",
     };
     char left_out[200] = "";
-    if (dataset->for_reader) {
+    if (dataset->ranged) {
         mr_log_debug("data set %u: %llu objects to be read by ranges, %llu bytes", dataset->number,
                      (unsigned long long)dataset->objects, (unsigned long long)dataset->bytes);
         return;
@@ -698,7 +698,7 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     board->code = code;
     snprintf(board->text, sizeof board->text, "%s", text);
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
-    if (!dataset->for_reader && !dataset->closing)
+    if (!dataset->ranged && !dataset->closing)
         mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
     else /* nobody has it open; or its one reader gets the error, and may have asked only whether the object is there */
         mr_log_debug("data set %u: %s", dataset->number, text);
@@ -723,7 +723,7 @@ void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetch_wo
     struct mr_msg_out *out = mr_msg_new(MR_MSG_DATASET);
     mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_str(out, "uri", dataset->uris.items[0]);
-    mr_msg_put_bool(out, "ranged", dataset->for_reader);
+    mr_msg_put_bool(out, "ranged", dataset->ranged);
     mr_msg_put_fd(out, dataset->index);
     mr_child_send(fetch_worker, out);
 }

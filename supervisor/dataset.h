@@ -75,7 +75,7 @@ struct mr_dataset {
     uint64_t undropped;   /* fetch slots that have not answered */
     uint64_t block_bytes; /* most of one ticket; 0: whole objects */
     /* Objects that were looked up for one client, to be read by ranges: */
-    bool for_reader;              /* else the rest is unused */
+    bool ranged;                  /* else the rest is unused */
     struct mr_client_peer *owner; /* NULL once it is gone */
 };
 

@@ -8,7 +8,7 @@
 
 bool mr_dataset_end_allowed(const struct mr_dataset *dataset)
 {
-    if (dataset->for_reader || dataset->nth > 0)
+    if (dataset->ranged || dataset->nth > 0)
         return true;
     mr_error_set(MR_E_USAGE, "data set %u is shared with others, and stays open", dataset->number);
     return false;
@@ -41,7 +41,7 @@ void mr_dataset_end_client_gone(struct mr_supervisor *s, const struct mr_client_
 }
 
 /* True when it is freed. */
-static bool settle_one(struct mr_supervisor *s, struct mr_dataset *dataset)
+static bool dataset_end_settle_one(struct mr_supervisor *s, struct mr_dataset *dataset)
 {
     uint32_t number = dataset->number;
     if (!dataset->dropping) {
@@ -68,7 +68,7 @@ bool mr_dataset_end_settle(struct mr_supervisor *s)
             changed = true;
         }
         if (dataset && dataset->closing)
-            changed |= settle_one(s, dataset);
+            changed |= dataset_end_settle_one(s, dataset);
     }
     return changed;
 }

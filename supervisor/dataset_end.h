@@ -27,7 +27,7 @@ struct mr_client_peer;
 bool mr_dataset_end_allowed(const struct mr_dataset *dataset);
 /* It is opened no more; lanes that it still has go on until they are closed. */
 void mr_dataset_end_begin(struct mr_dataset *dataset);
-/* Ends the client's reader data sets. Its process may live on, with lanes. */
+/* Ends the client's ranged data sets. Its process may live on, with lanes. */
 void mr_dataset_end_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Counted listings that nobody has open begin to end; all that do are brought as far as they can be now. True when
  * anything has changed. */

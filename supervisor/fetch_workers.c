@@ -245,7 +245,7 @@ static bool any_process(const struct mr_supervisor *s)
     return false;
 }
 
-static void begin(struct mr_supervisor *s)
+static void fetch_workers_begin(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
     uint64_t largest = largest_object(s), available = mr_memory_available_bytes(), total = s->arena_bytes;
@@ -368,7 +368,7 @@ static bool settle_memory(struct mr_supervisor *s)
     struct mr_fetch_workers *f = &s->fetch_workers;
     bool changed = false;
     if (f->state == MR_ARENAS_NONE && any_waiting(s) && !any_process(s)) {
-        begin(s); /* not before the workers of a division that was given up have ended */
+        fetch_workers_begin(s); /* not before the workers of a division that was given up have ended */
         changed = true;
     }
     if (f->state == MR_ARENAS_RESERVING)
@@ -550,7 +550,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
 
 /* ---- life of a worker ---- */
 
-static void setup(struct mr_child *child, struct mr_msg_out *out)
+static void fetch_workers_setup(struct mr_child *child, struct mr_msg_out *out)
 {
     mr_arenas_put_line(&slot_of(child)->line, out);
 }
@@ -659,7 +659,7 @@ static const struct mr_child_role fetch_role = {.name = "fetch",
                                                 .counters = MR_ROLE_FETCH,
                                                 .first_counter = MR_WC_OBJECTS,
                                                 .last_counter = MR_WC_FAILED,
-                                                .setup = setup,
+                                                .setup = fetch_workers_setup,
                                                 .started = started,
                                                 .message = message};
 

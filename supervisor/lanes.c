@@ -284,7 +284,7 @@ static void sample_waiting(struct mr_registered_lane *entry)
 }
 
 /* True when it begins to drop. */
-static bool settle_one(struct mr_supervisor *s, struct mr_registered_lane *entry)
+static bool lanes_settle_one(struct mr_supervisor *s, struct mr_registered_lane *entry)
 {
     const struct mr_dataset *dataset = s->datasets[entry->lane.dataset];
     if (dataset && dataset->state == MR_DATASET_FAILED && !entry->failed)
@@ -307,7 +307,7 @@ bool mr_lanes_settle(struct mr_supervisor *s)
     bool changed = false;
     for (unsigned i = 0; i < s->lanes.used; i++)
         if (s->lanes.slots[i])
-            changed |= settle_one(s, s->lanes.slots[i]);
+            changed |= lanes_settle_one(s, s->lanes.slots[i]);
     s->lanes.due = false;
     if (changed)
         deal_quota(s);
@@ -386,14 +386,14 @@ static void poison(struct mr_supervisor *s, int signal)
 bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisonous, int signal)
 {
     unsigned recovered = 0;
-    bool put_down = false;
+    bool suspected = false;
     for (unsigned i = 0; i < s->lanes.used; i++) {
         if (!s->lanes.slots[i])
             continue;
         /* It cannot answer DROP_LANE any more, and the next one in this slot never hears of the lane. */
         s->lanes.slots[i]->undropped &= ~(UINT64_C(1) << slot);
         if (poisonous)
-            put_down |= count_poison(s, i, slot);
+            suspected |= count_poison(s, i, slot);
         recovered += mr_lane_recover(&s->lanes.slots[i]->lane, slot);
     }
     if (poisonous)
@@ -402,5 +402,5 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
     s->lanes.wake_workers = true;
     if (recovered > 0)
         mr_log_info("fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
-    return put_down;
+    return suspected;
 }

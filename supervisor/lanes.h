@@ -88,7 +88,7 @@ unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset);
 unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s);
 
 /* After the producer's pidfd is readable: counts poison, recovers its words in every lane, wakes every consumer and
- * worker. True when the death was put down to a ticket. */
+ * worker. True if a ticket is suspected of the death. */
 bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poison, int signal);
 /* DROPPED came from a fetch slot. */
 void mr_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned slot);

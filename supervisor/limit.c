@@ -15,7 +15,7 @@
 static bool is_listing(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (s->datasets[i] && !s->datasets[i]->for_reader &&
+        if (s->datasets[i] && !s->datasets[i]->ranged &&
             (s->datasets[i]->state == MR_DATASET_NEW || s->datasets[i]->state == MR_DATASET_LISTING))
             return true;
     return false;

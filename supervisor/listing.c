@@ -120,7 +120,7 @@ static void send_range(struct mr_child *child, struct mr_name_range *range)
     mr_msg_put_str(out, "start", range->start);
     mr_msg_put_bool(out, "has_end", range->end != NULL);
     mr_msg_put_str(out, "end", range->end ? range->end : "");
-    mr_msg_put_bool(out, "ranged", dataset->for_reader);
+    mr_msg_put_bool(out, "ranged", dataset->ranged);
     mr_msg_put_bool(out, "shards", dataset->shards);
     mr_msg_put_bool(out, "checksums", dataset->checksums);
     if (dataset->names >= 0)
@@ -141,7 +141,7 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
         mr_dataset_put(dataset, out);
         mr_msg_put_u64(out, "requests", dataset->ranges.requests);
         mr_msg_put_u64(out, "stale", dataset->stale);
-        mr_msg_put_bool(out, "replace", dataset->replace || dataset->for_reader); /* nothing of it is kept */
+        mr_msg_put_bool(out, "replace", dataset->replace || dataset->ranged); /* nothing of it is kept */
         for (unsigned i = 0; i < INDEXES_A_MESSAGE && range; i++, range = range->next)
             mr_msg_put_fd(out, range->index);
         mr_msg_put_bool(out, "more", range != NULL);
@@ -224,7 +224,7 @@ static bool start_worker(struct mr_supervisor *s)
 static void expect_more(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (listed(s, i) && s->datasets[i]->for_reader) {
+        if (listed(s, i) && s->datasets[i]->ranged) {
             mr_events_start(&s->events, &s->listing.linger, LINGER_MS);
             return;
         }
@@ -248,7 +248,7 @@ static void end_workers(struct mr_supervisor *s)
 
 /* ---- progress ---- */
 
-static void show(struct mr_listing *listing, const char *text)
+static void listing_show(struct mr_listing *listing, const char *text)
 {
     /* The cursor goes back to the line's start, so that the next log line is written over it. */
     char line[400];
@@ -311,7 +311,7 @@ static void log_progress(struct mr_listing *listing, const struct mr_dataset *da
         snprintf(line, size, "%s  %.60s", text, mr_dataset_label(dataset));
     else
         snprintf(line, size, "listing %.40s: %s", mr_dataset_label(dataset), text);
-    show(listing, line);
+    listing_show(listing, line);
 }
 
 static void progress_due(struct mr_timer *timer)
@@ -335,7 +335,7 @@ static void watch_progress(struct mr_supervisor *s, bool listing)
     } else if (!listing) {
         mr_events_stop(&s->events, &l->progress);
         if (l->shown > 0)
-            show(l, "");
+            listing_show(l, "");
     }
 }
 
@@ -424,7 +424,7 @@ static bool settle_workers(struct mr_supervisor *s)
 }
 
 /* Data sets that have failed are not listed any further: their workers end. */
-static bool let_go(struct mr_supervisor *s)
+static bool listing_let_go(struct mr_supervisor *s)
 {
     bool changed = false;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
@@ -451,7 +451,7 @@ static bool let_go(struct mr_supervisor *s)
 bool mr_listing_settle(struct mr_supervisor *s)
 {
     bool changed = settle_workers(s);
-    changed |= let_go(s);
+    changed |= listing_let_go(s);
     return dispatch(s) || changed;
 }
 
@@ -625,7 +625,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
     }
 }
 
-static void setup(struct mr_child *child, struct mr_msg_out *out)
+static void listing_setup(struct mr_child *child, struct mr_msg_out *out)
 {
     (void)child;
     (void)out;
@@ -635,7 +635,7 @@ static const struct mr_child_role list_role = {.name = "list",
                                                .counters = MR_ROLE_LIST,
                                                .first_counter = MR_WC_LIST_JOBS, /* a page is lost with its range */
                                                .last_counter = MR_WC_LIST_JOBS,
-                                               .setup = setup,
+                                               .setup = listing_setup,
                                                .message = message};
 
 int mr_listing_init(struct mr_supervisor *s)
@@ -659,7 +659,7 @@ void mr_listing_close(struct mr_supervisor *s)
     mr_events_stop(&s->events, &s->listing.progress);
     mr_events_stop(&s->events, &s->listing.linger);
     if (s->listing.shown > 0)
-        show(&s->listing, "");
+        listing_show(&s->listing, "");
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         mr_child_close(&s->listing.workers[i]);
     s->listing.worker_count = 0;

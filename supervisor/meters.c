@@ -23,7 +23,7 @@ static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct
 }
 
 /* Those of one client, or (NULL) those that have ended. */
-static void let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
+static void meters_let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     for (struct mr_metered **at = &s->meters.first; *at;) {
         struct mr_metered *each = *at;
@@ -41,7 +41,7 @@ int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, 
 {
     unsigned count = 0;
 
-    let_go(s, NULL); /* those that have ended count no more */
+    meters_let_go(s, NULL); /* those that have ended count no more */
     for (const struct mr_metered *each = s->meters.first; each; each = each->next)
         count += each->client == client;
     if (count >= METERS_MAX) {
@@ -67,7 +67,7 @@ int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, 
 
 void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
-    let_go(s, client);
+    meters_let_go(s, client);
 }
 
 /* A loop that waits now has waited since it asked, and the batch that it waits for has told nothing yet. Not for the
@@ -89,7 +89,7 @@ static void add_wait(const struct mr_metered_at *now, double readers_wait, struc
 
 void mr_meters_look(struct mr_supervisor *s, double readers_wait)
 {
-    let_go(s, NULL);
+    meters_let_go(s, NULL);
     for (struct mr_metered *each = s->meters.first; each; each = each->next) {
         struct mr_metered_at now = read_now(s, each);
         if (now.at_ns - each->newer.at_ns >= STRETCH_NS) {
@@ -125,5 +125,5 @@ const struct mr_metered *mr_meters_slowest(const struct mr_supervisor *s, unsign
 void mr_meters_close(struct mr_supervisor *s)
 {
     while (s->meters.first)
-        let_go(s, s->meters.first->client);
+        meters_let_go(s, s->meters.first->client);
 }

@@ -105,7 +105,7 @@ struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges
 }
 
 /* What the last worker has told. */
-static void forget(struct mr_name_range *range)
+static void name_ranges_forget(struct mr_name_range *range)
 {
     range->pages = range->objects = range->bytes = 0;
     range->shards = range->shards_done = range->shard_bytes = range->passed = 0;
@@ -115,7 +115,7 @@ void mr_name_range_begin(struct mr_name_range *range, void *worker)
 {
     range->worker = worker;
     range->splitting = false;
-    forget(range);
+    name_ranges_forget(range);
     range->split_after = FIRST_PAGES;
 }
 
@@ -123,7 +123,7 @@ void mr_name_range_give_back(struct mr_name_range *range)
 {
     range->worker = NULL;
     range->splitting = false;
-    forget(range);
+    name_ranges_forget(range);
 }
 
 void mr_name_range_page(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects, uint64_t pages)

@@ -83,7 +83,7 @@ struct group {
     unsigned width;
 };
 
-static int refuse(const char *uri, const char *why)
+static int shard_uris_refuse(const char *uri, const char *why)
 {
     mr_error_set(MR_E_USAGE, "'%.300s': %s: {000..099} and {train,val} are understood", uri, why);
     return -1;
@@ -109,7 +109,7 @@ static int read_group(const char *uri, struct group *g)
     uint64_t last;
     if (dots) {
         if (!digits(g->begin, dots, &g->first) || !digits(dots + 2, g->end, &last) || last < g->first)
-            return refuse(uri, "a range that cannot be read");
+            return shard_uris_refuse(uri, "a range that cannot be read");
         g->numbers = true;
         g->width = (unsigned)(dots - g->begin);
         g->count = last - g->first + 1;
@@ -119,7 +119,7 @@ static int read_group(const char *uri, struct group *g)
     g->count = 1;
     for (const char *at = g->begin; at < g->end; at++)
         g->count += *at == ',';
-    return g->count > 1 ? 0 : refuse(uri, "braces without a range or a comma");
+    return g->count > 1 ? 0 : shard_uris_refuse(uri, "braces without a range or a comma");
 }
 
 /* The pairs of braces of a URI, and of how many URIs it is the pattern. */
@@ -131,14 +131,14 @@ static int read_groups(const char *uri, struct group groups[GROUPS_MAX], unsigne
         struct group *g = &groups[*count];
         const char *end = *at == '{' ? strpbrk(at + 1, "{}") : NULL;
         if (!end || *end != '}')
-            return refuse(uri, "braces that do not pair, or lie in each other");
+            return shard_uris_refuse(uri, "braces that do not pair, or lie in each other");
         if (*count == GROUPS_MAX)
-            return refuse(uri, "more than 8 pairs of braces");
+            return shard_uris_refuse(uri, "more than 8 pairs of braces");
         *g = (struct group){.begin = at + 1, .end = end};
         if (read_group(uri, g) != 0)
             return -1;
         if (g->count > MR_SHARD_URIS_MAX / *uris)
-            return refuse(uri, "more than a million shards");
+            return shard_uris_refuse(uri, "more than a million shards");
         *uris *= g->count;
         ++*count;
     }
@@ -168,7 +168,7 @@ static int write_uris(FILE *out, const char *uri, uint64_t *total)
         return -1;
     *total += uris;
     if (*total > MR_SHARD_URIS_MAX)
-        return refuse(uri, "more than a million shards");
+        return shard_uris_refuse(uri, "more than a million shards");
     for (uint64_t n = 0; n < uris; n++) {
         const char *at = uri;
         uint64_t of = uris, rest = n;

@@ -1,7 +1,7 @@
 /*
  * supervisor.c - see supervisor.h. mr_supervisor_settle is the only place where decisions follow from events, and
- * enter() the only one that changes the state of the run, which moves forward only. The loop ends when no child is
- * left.
+ * supervisor_enter() the only one that changes the state of the run, which moves forward only. The loop ends when no
+ * child is left.
  */
 #include "supervisor/supervisor.h"
 
@@ -60,7 +60,7 @@ static bool any_process(const struct mr_supervisor *s)
     return mr_listing_any(s) || mr_fetch_workers_mask(s) != 0 || mr_write_workers_any(s);
 }
 
-static bool is_ours(const struct mr_supervisor *s, pid_t pid)
+static bool supervisor_is_ours(const struct mr_supervisor *s, pid_t pid)
 {
     bool ours = pid == s->command.pid;
     for (unsigned i = 0; i < s->listing.worker_count; i++)
@@ -80,7 +80,7 @@ static void kill_children(struct mr_supervisor *s)
 }
 
 /* The one place where the state changes, forwards only; mr_supervisor_settle decides when. */
-static void enter(struct mr_supervisor *s, enum mr_supervisor_state state)
+static void supervisor_enter(struct mr_supervisor *s, enum mr_supervisor_state state)
 {
     s->state = state;
     atomic_store_explicit(&s->board->state, state, memory_order_release);
@@ -122,12 +122,12 @@ static bool settle_state(struct mr_supervisor *s)
     if (s->state == MR_SUP_RUNNING && s->end_why[0] != '\0') {
         if (!s->indexing)
             mr_log_info("ending: %s", s->end_why);
-        enter(s, MR_SUP_DRAINING);
+        supervisor_enter(s, MR_SUP_DRAINING);
         return true;
     }
     bool changed = mr_drain_settle(s);
     if (s->state == MR_SUP_DRAINING && s->drain.over) {
-        enter(s, MR_SUP_STOPPING);
+        supervisor_enter(s, MR_SUP_STOPPING);
         return true;
     }
     return changed;
@@ -144,7 +144,7 @@ static bool reap_orphans(const struct mr_supervisor *s)
         siginfo_t info = {0};
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
             return false;
-        if (is_ours(s, info.si_pid))
+        if (supervisor_is_ours(s, info.si_pid))
             return true;
         waitpid(info.si_pid, NULL, 0);
     }
@@ -193,7 +193,7 @@ static void stop_due(struct mr_timer *timer)
 
 /* ---- signals ---- */
 
-static void on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
+static void supervisor_on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
     if (info->ssi_signo == SIGCHLD) {
         s->orphans = true; /* for settle: after our own children, which stand in their way, are reaped */
@@ -241,7 +241,7 @@ static void signals_ready(struct mr_watch *watch, uint32_t epoll_events)
     (void)epoll_events;
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info)
-        on_signal(s, &info);
+        supervisor_on_signal(s, &info);
 }
 
 static int init_signals(struct mr_supervisor *s)
@@ -314,7 +314,7 @@ static int init_board(struct mr_supervisor *s)
     return s->board_fd < 0 ? -1 : 0;
 }
 
-static int init(struct mr_supervisor *s, const struct mr_supervisor_options *options)
+static int supervisor_init(struct mr_supervisor *s, const struct mr_supervisor_options *options)
 {
     if (find_worker(s) != 0 || mr_events_init(&s->events) != 0 || init_signals(s) != 0)
         return -1;
@@ -387,10 +387,10 @@ static void close_all(struct mr_supervisor *s)
     mr_config_close(&s->config);
 }
 
-static int run(struct mr_supervisor *s, const struct mr_supervisor_options *options)
+static int supervisor_run(struct mr_supervisor *s, const struct mr_supervisor_options *options)
 {
     int status = 0;
-    enter(s, MR_SUP_RUNNING);
+    supervisor_enter(s, MR_SUP_RUNNING);
     mr_heartbeat_init(s);
     if (!s->indexing) {
         open_configured(s);
@@ -456,8 +456,8 @@ int mr_supervisor_main(const struct mr_supervisor_options *options)
     s->verbosity = options->verbosity;
     s->config.log.level = mr_reload_log_level(&s->config, s->verbosity);
     mr_log_set_level((enum mr_log_level)s->config.log.level);
-    if (init(s, options) == 0) {
-        status = run(s, options);
+    if (supervisor_init(s, options) == 0) {
+        status = supervisor_run(s, options);
     } else {
         mr_log_error("%s", mr_error_text());
         status = mr_code_exit_status(mr_error_code());

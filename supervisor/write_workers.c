@@ -90,7 +90,7 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
 }
 
 /* ahead: nobody waits for it yet. */
-static void begin(struct mr_supervisor *s, bool ahead)
+static void write_workers_begin(struct mr_supervisor *s, bool ahead)
 {
     struct mr_write_workers *w = &s->write_workers;
     uint64_t available = mr_memory_available_bytes();
@@ -150,7 +150,7 @@ static int arena_there(struct mr_supervisor *s, bool ahead)
         return -1;
     }
     if (w->state == MR_ARENAS_NONE && !any_in_use(s)) /* those of an attempt that was given up end first */
-        begin(s, ahead);
+        write_workers_begin(s, ahead);
     if (w->state == MR_ARENAS_READY)
         return 0;
     if (w->state == MR_ARENAS_NONE && w->failed_ns != 0 && is_recent(w->failed_ns))
@@ -252,7 +252,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
 
 /* ---- life of a worker ---- */
 
-static void setup(struct mr_child *child, struct mr_msg_out *out)
+static void write_workers_setup(struct mr_child *child, struct mr_msg_out *out)
 {
     mr_arenas_put_line(&slot_of(child)->line, out);
 }
@@ -414,7 +414,7 @@ static const struct mr_child_role write_role = {.name = "write",
                                                 .counters = MR_ROLE_WRITE,
                                                 .first_counter = MR_WC_PARTS,
                                                 .last_counter = MR_WC_UPLOADS_ABORTED,
-                                                .setup = setup,
+                                                .setup = write_workers_setup,
                                                 .started = started,
                                                 .message = message};
 

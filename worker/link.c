@@ -51,7 +51,7 @@ void mr_link_set_log_level(uint64_t level)
     mr_log_set_level(level <= MR_LOG_DEBUG ? (enum mr_log_level)level : MR_LOG_INFO);
 }
 
-static int setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_link_kind *kind)
+static int link_setup(struct mr_link *link, struct mr_msg_in *msg, const struct mr_link_kind *kind)
 {
     if (msg->type != MR_MSG_SETUP) {
         mr_error_set(MR_E_PROTOCOL, "the supervisor's first message is of type %d and not SETUP", (int)msg->type);
@@ -135,7 +135,7 @@ int mr_link_init(struct mr_link *link, const struct mr_link_kind *kind, unsigned
     if (rc == 0 && kind->survives)
         rc = watch(link, MR_LINK_LIFE);
     if (rc == 0)
-        rc = setup(link, &msg, kind);
+        rc = link_setup(link, &msg, kind);
     mr_msg_close(&msg);
     if (rc == 0)
         mr_counters_adopt(link->counters, (uint32_t)link->generation, getpid(), mr_clock_mono_ns());

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "worker/store/flight.h"
+#include "worker/store/s3.h"
 
 struct mr_net_store {
     struct mr_net_store *next;

@@ -185,7 +185,7 @@ static void drain(struct mr_role *role)
         role->ops->drain(role);
 }
 
-static int handle(struct mr_role *role, struct mr_msg_in *msg)
+static int role_handle(struct mr_role *role, struct mr_msg_in *msg)
 {
     uint64_t level;
     switch (msg->type) {
@@ -204,7 +204,7 @@ static int handle(struct mr_role *role, struct mr_msg_in *msg)
     }
 }
 
-static void fail(struct mr_role *role)
+static void role_fail(struct mr_role *role)
 {
     mr_log_error("%s", mr_error_text());
     role->failed = true;
@@ -215,14 +215,14 @@ static void read_messages(struct mr_role *role)
     struct mr_msg_in msg;
     int rc;
     while ((rc = mr_msg_recv(role->link.socket, &msg)) == 1) {
-        if (handle(role, &msg) != 0)
-            fail(role);
+        if (role_handle(role, &msg) != 0)
+            role_fail(role);
         mr_msg_close(&msg);
     }
     if (rc < 0 && mr_error_code() == MR_E_GONE)
         mr_role_lost(role);
     else if (rc < 0)
-        fail(role);
+        role_fail(role);
 }
 
 /* ---- counters and time ---- */
@@ -241,7 +241,7 @@ void mr_role_count_operations(struct mr_role *role)
     mr_role_count(role, MR_WC_FREE_OPERATIONS, &role->counted.deletes, now->deletes);
 }
 
-static void count(struct mr_role *role)
+static void role_count(struct mr_role *role)
 {
     struct mr_counters *counters = role->link.counters;
     struct mr_transfer_counters *last = &role->counted;
@@ -250,7 +250,7 @@ static void count(struct mr_role *role)
     mr_role_count(role, MR_WC_RETRIES, &last->retries, now->retries);
     mr_role_count(role, MR_WC_STALLS, &last->stalls, now->stalls);
     mr_role_count(role, MR_WC_CRC_FAILURES, &last->crc_errors, now->crc_errors);
-    mr_role_count(role, MR_WC_THROTTLED, &last->busy, now->busy);
+    mr_role_count(role, MR_WC_THROTTLED, &last->throttled, now->throttled);
     mr_role_count_operations(role);
     mr_counter_set(counters, MR_WC_ARENA_BYTES, role->arena_bytes);
     mr_counter_set(counters, MR_WC_IN_FLIGHT, mr_transfer_in_flight(role->net.engine));
@@ -274,7 +274,7 @@ static void account_time(struct mr_role *role, bool was_busy)
     role->ticked_ns = now_ns;
     if (role->ops->tick)
         role->ops->tick(role, now_ns);
-    count(role);
+    role_count(role);
 }
 
 /* ---- the loop ---- */
@@ -335,7 +335,7 @@ int mr_role_main(struct mr_role *role, const struct mr_role_ops *ops, unsigned s
             goto failed;
     bool lost = ops->finish && ops->finish(role);
     if (ops->is_busy)
-        count(role);
+        role_count(role);
     return lost || role->failed ? 1 : 0; /* mappings and sockets go with the process */
 failed:
     mr_log_error("%s", mr_error_text());

@@ -8,7 +8,8 @@
 #include "cli/verbs/arguments_impl.h"
 
 /* One option with its value. name: as it was written, for errors. */
-static int take(struct mr_arguments *arguments, const struct mr_verb_option *wanted, const char *name, const char *text)
+static int arguments_take(struct mr_arguments *arguments, const struct mr_verb_option *wanted, const char *name,
+                          const char *text)
 {
     const struct mr_option *option = mr_option(wanted->id);
     struct mr_option_value *value = &arguments->values[wanted->id];
@@ -63,15 +64,15 @@ static int take_long(struct mr_arguments *arguments, const char *word, const cha
     snprintf(name, sizeof name, "--%s", option->name);
     if (option->type == MR_VALUE_NONE) {
         if (!text)
-            return take(arguments, found, name, NULL);
+            return arguments_take(arguments, found, name, NULL);
         mr_error_set(MR_E_USAGE, "%s takes no value", name);
         return -1;
     }
     if (text)
-        return take(arguments, found, name, text);
+        return arguments_take(arguments, found, name, text);
     if (!next)
         return fail_missing(option, name);
-    return take(arguments, found, name, next) == 0 ? 1 : -1;
+    return arguments_take(arguments, found, name, next) == 0 ? 1 : -1;
 }
 
 static const struct mr_verb_option *find_short(const struct mr_verb *verb, char letter)
@@ -96,9 +97,9 @@ static int take_short(struct mr_arguments *arguments, const char *word, const ch
             const char *text = at[1] != '\0' ? at + 1 : next;
             if (!text)
                 return fail_missing(option, name);
-            return take(arguments, found, name, text) == 0 ? at[1] == '\0' : -1;
+            return arguments_take(arguments, found, name, text) == 0 ? at[1] == '\0' : -1;
         }
-        if (take(arguments, found, name, NULL) != 0)
+        if (arguments_take(arguments, found, name, NULL) != 0)
             return -1;
     }
     return 0;

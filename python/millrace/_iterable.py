@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -77,7 +78,7 @@ class IterableDataset(Dataset):
                 f"{type(self).__name__} has an __iter__ of its own, and millrace cannot count what that gives: it "
                 "needs a __len__ of its own too, or none is known"
             )
-        loader = _torch.loader_asking(self)
+        loader = _torch.loader_asking(self, sys._getframe(1))
         workers = max(1, loader.num_workers) if loader is not None else 1
         counts = [self._items(worker, workers) for worker in range(workers)]
         size: int | None = None if loader is None else loader.batch_size

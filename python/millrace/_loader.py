@@ -106,15 +106,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         order = _Order(
             batch_size, _arguments.tail(tail, drop_last), shuffle, seed, rank, world_size, block_bytes, mix_blocks
         )
-        self._source = self._source_of(dataset, order, sampler is not None or batch_sampler is not None)
+        self._batch_source = self._batch_source_of(dataset, order, sampler is not None or batch_sampler is not None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
-            self._inner = self._source.loader(collate_fn, workers, batch_size is None)
+            self._inner = self._batch_source.loader(collate_fn, workers, batch_size is None)
         self._inner._millrace_device = check_device(device, pin_memory)
-        self._meter = _timing.LoopMeter(num_workers, self._source.client, self._inner.sent)
-        self._epochs = Epochs(self._meter, self._source.name)
+        self._meter = _timing.LoopMeter(num_workers, self._batch_source.client, self._inner.sent)
+        self._epochs = Epochs(self._meter, self._batch_source.name)
 
-    def _source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _Source:
+    def _batch_source_of(self, dataset: IterableDataset | MapDataset, order: _Order, sampled: bool) -> _BatchSource:
         """The source of the batches; ValueError for arguments that do not go together."""
         if isinstance(dataset, IterableDataset):
             refuse(sampled, "a sampler is for a MapDataset")
@@ -131,19 +131,19 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 
     def __iter__(self) -> Any:
-        return _Iteration(self._source, self._inner, self._meter, self._epochs)
+        return _Iteration(self._batch_source, self._inner, self._meter, self._epochs)
 
     def __len__(self) -> int:
-        return self._source.steps()
+        return self._batch_source.steps()
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch: from its start, unless a state of this epoch was just loaded."""
-        self._source.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
+        self._batch_source.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
 
     def state_dict(self) -> dict[str, Any]:
         """{digest, seed, epoch, cursor}: what the loop has been given. Taken at the same step, any rank's serves
         all."""
-        return self._source.state()
+        return self._batch_source.state()
 
     def stats(self) -> dict[str, Any]:
         """Where the time of the present iteration went, or of the last one: why the loop waits.
@@ -171,7 +171,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
         before = self.dataset._source.number
-        self._source.load(state)
+        self._batch_source.load(state)
         workers = getattr(self._inner, "_iterator", None)
         if workers is not None and self.dataset._source.number != before:  # persistent ones know the listing before
             self._inner._iterator = None
@@ -221,9 +221,9 @@ class _Iteration(Iterator[Any]):
     """One pass: counts what the loop is given, in the main process only."""
 
     def __init__(
-        self, source: _Source, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter, epochs: Epochs
+        self, source: _BatchSource, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter, epochs: Epochs
     ) -> None:
-        self._source, self._meter, self._epochs = source, meter, epochs
+        self._batch_source, self._meter, self._epochs = source, meter, epochs
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
@@ -237,7 +237,7 @@ class _Iteration(Iterator[Any]):
     def __next__(self) -> Any:
         if self._batches is None:
             raise StopIteration
-        self._source.progress.check(self._serial)
+        self._batch_source.progress.check(self._serial)
         asked = self._meter.ask()
         try:
             with _trace.span("millrace: wait for a batch"):
@@ -249,12 +249,12 @@ class _Iteration(Iterator[Any]):
             self._epochs.end()
             if self._step < self._steps:
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
-            self._source.progress.finish()
+            self._batch_source.progress.finish()
             raise
         except BaseException:
             self._abandon()
             raise
-        self._source.progress.give(self._source.cursor_after(self._step))
+        self._batch_source.progress.give(self._batch_source.cursor_after(self._step))
         self._step += 1
         self._meter.take(asked, timed.times, timed.arrived)
         del timed
@@ -290,7 +290,7 @@ class _Inner(Transported):
         return (0, 0, 0) if counts is None else (int(counts["batches"]), int(counts["beside"]), int(counts["held"]))
 
 
-class _Source:
+class _BatchSource:
     """Where a loader's batches come from: what differs between the kinds of data sets and samplers."""
 
     progress: Progress
@@ -331,7 +331,7 @@ class _Source:
         raise NotImplementedError
 
 
-class _Planned(_Source):
+class _Planned(_BatchSource):
     """The loader's own order: planned, sharded by rank, and independent of the number of ranks that resume it."""
 
     def __init__(
@@ -432,7 +432,7 @@ class _Mapped(_Planned):
         return (plan.objects(step) for step in range(plan.steps))
 
 
-class _UserSampled(_Source):
+class _UserSampled(_BatchSource):
     """A MapDataset in the order of a user's sampler: a resume skips the batches that were given."""
 
     _dataset: MapDataset

@@ -19,7 +19,7 @@ import torch
 from ._item import Item
 from ._ring import Batch, Lease
 
-LEAST_BYTES = 4096  # shorter bytes are left in the pickle
+MIN_SLOT_BYTES = 4096  # shorter bytes are left in the pickle
 TENSOR, ARRAY, LEASE, BYTES, ITEM = range(5)
 Row = tuple[Any, ...]  # kind, offset, size, and what the kind needs
 
@@ -115,7 +115,7 @@ class Packer(ForkingPickler):
         if kind is self._array:
             return self._place_array(one)
         size = len(one)
-        if kind is bytes and size < LEAST_BYTES:
+        if kind is bytes and size < MIN_SLOT_BYTES:
             return None
         at = self._counted(self._batch.put(one))
         if at < 0:

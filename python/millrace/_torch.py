@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import Any
 
 from ._item import Item
@@ -25,13 +26,12 @@ def worker() -> tuple[int, int] | None:
     return None if info is None else (info.id, info.num_workers)
 
 
-def loader_asking(dataset: Any) -> Any:
-    """The DataLoader of this data set whose __len__ calls the caller's, or None.
+def loader_asking(dataset: Any, frame: FrameType) -> Any:
+    """The DataLoader of this data set whose __len__ asks for its length, or None. frame: who asks, one up from __len__.
 
     torch asks a data set for its length and then divides by the batch size, as if there were one worker. Only the
     loader that asks knows how many there are; of a ChainDataset, which adds lengths up, no loader's can be right.
     """
-    frame = sys._getframe(2)
     caller = frame.f_locals.get("self") if frame.f_code.co_name == "__len__" else None
     if any(each is dataset for each in getattr(caller, "datasets", ())):
         raise TypeError("the length of several data sets in a row depends on the loader's workers: none is known")

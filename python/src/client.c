@@ -55,7 +55,7 @@ static void follow_views(Client *self, struct mr_views *views)
     mr_views_unref(old);
 }
 
-static void drop(Client *self)
+static void client_drop(Client *self)
 {
     follow_views(self, NULL);
     mr_client_destroy(self->client);
@@ -66,7 +66,7 @@ static void drop(Client *self)
 static void leave_behind(Client *self)
 {
     if (PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
-        drop(self);
+        client_drop(self);
         PyThread_release_lock(self->lock);
     }
     self->client = NULL;
@@ -78,7 +78,7 @@ static void client_dealloc(Client *self)
     if (self->lock && ring_client_is_foreign(self))
         leave_behind(self);
     else
-        drop(self);
+        client_drop(self);
     if (self->lock)
         PyThread_free_lock(self->lock);
     PyObject_Free(self);
@@ -96,7 +96,7 @@ static PyObject *client_close(Client *self, PyObject *ignored)
         Py_RETURN_NONE;
     bool used = self->lanes + self->writers > 0;
     if (!used)
-        drop(self);
+        client_drop(self);
     ring_client_end(self);
     if (!used)
         Py_RETURN_NONE;

@@ -63,7 +63,7 @@ void ring_fault_swap_views(struct mr_views *old, struct mr_views *new)
 }
 
 /* The entry whose bytes address lies in, or NULL. */
-static const struct watched *find(const void *address)
+static const struct watched *fault_find(const void *address)
 {
     for (unsigned i = 0; i < WATCHED; i++) {
         uintptr_t data = atomic_load_explicit(&table[i].data, memory_order_acquire);
@@ -106,7 +106,7 @@ static void print_object(const struct watched *w)
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     (void)context;
-    const struct watched *view = info->si_code == SEGV_ACCERR ? find(info->si_addr) : NULL;
+    const struct watched *view = info->si_code == SEGV_ACCERR ? fault_find(info->si_addr) : NULL;
     if (view || (info->si_code == SEGV_ACCERR && is_stale(info->si_addr))) {
         print("millrace: write into the shared, read-only bytes");
         if (view)

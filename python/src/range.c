@@ -76,7 +76,7 @@ static bool is_foreign(const RangeReader *self)
     return !mr_fork_mark_is(self->mark);
 }
 
-static void drop(RangeReader *self)
+static void range_drop(RangeReader *self)
 {
     if (is_foreign(self)) {
         self->has_lane = false;
@@ -94,7 +94,7 @@ static void drop(RangeReader *self)
 static void range_dealloc(RangeReader *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    drop(self);
+    range_drop(self);
     if (self->lock)
         PyThread_free_lock(self->lock);
     Py_DECREF(self->client);
@@ -118,7 +118,7 @@ static int check_interrupts(RangeReader *self, struct mr_silence *wait)
     return ring_client_check(self->client, self->dataset, wait);
 }
 
-static int open_lane(RangeReader *self)
+static int range_open_lane(RangeReader *self)
 {
     lane_closed(self);
     struct mr_consumer *consumer;
@@ -144,7 +144,7 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
             ring_raise();
             return -1;
         }
-        if (result == MR_RANGE_LANE && open_lane(self) != 0)
+        if (result == MR_RANGE_LANE && range_open_lane(self) != 0)
             return -1;
         Py_BEGIN_ALLOW_THREADS
             result = mr_range_reader_read(self->reader, offset + done, dest + done, length - done, SLICE_MS, &got);
@@ -161,7 +161,7 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
 
 /* Threads take turns. A signal handler or finaliser of the thread whose turn it is would wait for itself: -1 with an
  * exception. */
-static int enter(RangeReader *self)
+static int range_enter(RangeReader *self)
 {
     if (ring_refuse_reentry(self->user, "reader"))
         return -1;
@@ -182,7 +182,7 @@ static Py_ssize_t locked_fill(RangeReader *self, uint64_t offset, char *dest, ui
     Py_ssize_t got = -1;
     if (is_foreign(self))
         return refuse_foreign();
-    if (enter(self))
+    if (range_enter(self))
         return -1;
     if (self->reader)
         got = fill(self, offset, dest, length);
@@ -226,12 +226,12 @@ static PyObject *range_close(RangeReader *self, PyObject *ignored)
 {
     (void)ignored;
     if (is_foreign(self)) {
-        drop(self);
+        range_drop(self);
         Py_RETURN_NONE;
     }
-    if (enter(self))
+    if (range_enter(self))
         return NULL;
-    drop(self);
+    range_drop(self);
     leave(self);
     Py_RETURN_NONE;
 }

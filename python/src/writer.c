@@ -105,7 +105,7 @@ static int refuse_foreign(void)
 }
 
 /* For a method, which calls leave at its end: 0, or -1 with an exception. */
-static int enter(Writer *self)
+static int writer_enter(Writer *self)
 {
     if (is_foreign(self))
         refuse_foreign();
@@ -124,7 +124,7 @@ static void leave(Writer *self)
 /* For bytes and the promise: as enter, and neither is done yet. */
 static int enter_open(Writer *self)
 {
-    if (enter(self))
+    if (writer_enter(self))
         return -1;
     if (!self->sealed && !self->aborted)
         return 0;
@@ -294,7 +294,7 @@ static PyObject *outcome_now(Writer *self)
 static PyObject *writer_outcome(Writer *self, PyObject *args)
 {
     unsigned timeout_ms = 0;
-    if (!PyArg_ParseTuple(args, "|I:outcome", &timeout_ms) || enter(self))
+    if (!PyArg_ParseTuple(args, "|I:outcome", &timeout_ms) || writer_enter(self))
         return NULL;
     if (timeout_ms > 0) {
         Py_BEGIN_ALLOW_THREADS(void)
@@ -309,7 +309,7 @@ static PyObject *writer_outcome(Writer *self, PyObject *args)
 static PyObject *writer_abort(Writer *self, PyObject *ignored)
 {
     (void)ignored;
-    if (enter(self))
+    if (writer_enter(self))
         return NULL;
     if (!self->sealed)
         abort_stream(self);

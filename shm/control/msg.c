@@ -272,7 +272,7 @@ bad:
     return -1;
 }
 
-static int parse(struct mr_msg_in *msg, const char *bytes, size_t length)
+static int msg_parse(struct mr_msg_in *msg, const char *bytes, size_t length)
 {
     struct incoming *in = malloc(sizeof *in + length);
     if (!in || !msgpack_zone_init(&in->zone, MSGPACK_ZONE_CHUNK_SIZE)) {
@@ -326,7 +326,7 @@ int mr_msg_recv(int socket, struct mr_msg_in *msg)
                      MR_MSG_FDS_MAX);
         goto fail;
     }
-    if (parse(msg, bytes, (size_t)length) == 0)
+    if (msg_parse(msg, bytes, (size_t)length) == 0)
         return 1;
 fail:
     mr_msg_close(msg);

@@ -21,7 +21,7 @@ struct block {
     uint64_t bitmap; /* bit k: entry k has a crc32c */
 };
 
-static int corrupt(const char *what, uint64_t value)
+static int index_corrupt(const char *what, uint64_t value)
 {
     mr_error_set(MR_E_CORRUPT, "index image is damaged: %s %llu", what, (unsigned long long)value);
     return -1;
@@ -50,7 +50,7 @@ static int attach_strings(struct mr_index *index, uint64_t bytes)
     for (uint64_t i = 0; i < bytes; i++)
         nuls += at[i] == '\0';
     if (bytes == 0 || at[bytes - 1] != '\0' || nuls != (uint64_t)index->info.prefix_count + 2)
-        return corrupt("strings", nuls);
+        return index_corrupt("strings", nuls);
     index->info.bucket = at;
     index->info.endpoint = at + strlen(at) + 1;
     index->prefixes = index->info.endpoint + strlen(index->info.endpoint) + 1;
@@ -70,21 +70,21 @@ static int check_header(const struct mr_index_header *h, size_t length)
         return -1;
     }
     if (h->length != length)
-        return corrupt("length", h->length);
+        return index_corrupt("length", h->length);
     if (h->count > MR_INDEX_MAX_COUNT || h->blocks != (h->count + MR_INDEX_BLOCK - 1) / MR_INDEX_BLOCK)
-        return corrupt("count", h->count);
+        return index_corrupt("count", h->count);
     if (h->strings_bytes > length - sizeof(*h) || h->data != sizeof(*h) + h->strings_bytes)
-        return corrupt("offset of the blocks", h->data);
+        return index_corrupt("offset of the blocks", h->data);
     if (h->directory < h->data || h->directory > length || (length - h->directory) / 8 != h->blocks + 1 ||
         (length - h->directory) % 8 != 0)
-        return corrupt("offset of the directory", h->directory);
+        return index_corrupt("offset of the directory", h->directory);
     bool shards = h->format == MR_INDEX_IMAGE_SHARDS;
     uint64_t rows = shards && h->shards <= h->directory ? h->directory - h->shards : 0;
     if (shards != (h->shard_count > 0) || (shards && (h->shards < h->data || h->shards > h->directory)) ||
         h->shard_count > rows / sizeof(struct mr_index_shard_row) || (!shards && h->shards != 0))
-        return corrupt("place of the table of shards", h->shards);
+        return index_corrupt("place of the table of shards", h->shards);
     if (h->scheme > MR_SCHEME_S3 || h->version_kind >= MR_INDEX_VERSION_KINDS || h->max_name > MR_INDEX_NAME_MAX)
-        return corrupt("scheme", h->scheme);
+        return index_corrupt("scheme", h->scheme);
     return 0;
 }
 
@@ -93,7 +93,7 @@ int mr_index_attach(struct mr_index *index, const void *image, size_t length)
     memset(index, 0, sizeof(*index));
     struct mr_index_header h;
     if (length < sizeof(h))
-        return corrupt("length", length);
+        return index_corrupt("length", length);
     memcpy(&h, image, sizeof(h));
     if (check_header(&h, length) != 0)
         return -1;
@@ -129,7 +129,7 @@ int mr_index_map(struct mr_index *index, int fd)
         return -1;
     }
     if (st.st_size < (off_t)sizeof(struct mr_index_header))
-        return corrupt("length", (uint64_t)st.st_size);
+        return index_corrupt("length", (uint64_t)st.st_size);
     size_t length = (size_t)st.st_size;
     void *image = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
     if (image == MAP_FAILED) {
@@ -157,7 +157,7 @@ static int block_open(const struct mr_index *index, uint64_t b, struct block *ou
     const unsigned char *entry = index->image + index->directory + b * 8;
     uint64_t start = load64(entry), end = load64(entry + 8);
     if (start < index->data || start > end || end > index->directory || end - start < MR_INDEX_BLOCK_HEADER)
-        return corrupt("block", b);
+        return index_corrupt("block", b);
     out->bytes = index->image + start;
     out->length = end - start;
     memcpy(&out->h, out->bytes, MR_INDEX_BLOCK_HEADER);
@@ -165,14 +165,14 @@ static int block_open(const struct mr_index *index, uint64_t b, struct block *ou
     unsigned entries = last < MR_INDEX_BLOCK ? (unsigned)last : MR_INDEX_BLOCK;
     if (out->h.entries != entries || out->h.size_width > 8 || out->h.version_width > 8 ||
         out->h.crc_mode >= MR_CRC_MODES)
-        return corrupt("header of block", b);
+        return index_corrupt("header of block", b);
     out->versions = MR_INDEX_BLOCK_HEADER + (uint64_t)entries * out->h.size_width;
     out->crcs = out->versions + (uint64_t)entries * out->h.version_width;
     uint64_t bitmap = out->crcs;
     out->crcs += out->h.crc_mode == MR_CRC_SOME ? 8 : 0;
     out->names = out->crcs + (out->h.crc_mode == MR_CRC_NONE ? 0 : (uint64_t)entries * 4);
     if (out->names > out->length)
-        return corrupt("columns of block", b);
+        return index_corrupt("columns of block", b);
     out->bitmap = out->h.crc_mode == MR_CRC_SOME  ? load64(out->bytes + bitmap)
                   : out->h.crc_mode == MR_CRC_ALL ? ~UINT64_C(0)
                                                   : 0;
@@ -212,7 +212,7 @@ static int name_next(const struct block *block, uint64_t *at, char *name, uint32
     uint32_t shared, more;
     if (load_varint(block, at, &shared) != 0 || load_varint(block, at, &more) != 0 || shared > *length ||
         shared + more > MR_INDEX_NAME_MAX || more > block->length - *at)
-        return corrupt("name at byte of its block", *at);
+        return index_corrupt("name at byte of its block", *at);
     memcpy(name + shared, block->bytes + *at, more);
     *at += more;
     *length = shared + more;
@@ -407,7 +407,7 @@ int mr_index_check_digest(const struct mr_index *index)
         mr_error_set(MR_E_NO_MEMORY, "SHA-256 failed");
         goto out;
     }
-    rc = memcmp(hash, index->info.digest, sizeof(hash)) == 0 ? 0 : corrupt("digest; blocks", index->blocks);
+    rc = memcmp(hash, index->info.digest, sizeof(hash)) == 0 ? 0 : index_corrupt("digest; blocks", index->blocks);
 out:
     EVP_MD_CTX_free(all);
     return rc;

@@ -271,7 +271,7 @@ static int shown(size_t length)
 }
 
 /* Refuses a name that no index may hold. */
-static int check_name(const char *name, size_t length)
+static int index_build_check_name(const char *name, size_t length)
 {
     if (length > 0 && length <= MR_INDEX_NAME_MAX && !memchr(name, '\0', length))
         return 0;
@@ -303,11 +303,11 @@ static int check_order(const struct mr_index_builder *b, const char *name, size_
     return 0;
 }
 
-static int add(struct mr_index_builder *b, const char *name, size_t name_length, uint64_t size, uint64_t version,
-               uint32_t crc32c, bool has_crc32c)
+static int index_build_add(struct mr_index_builder *b, const char *name, size_t name_length, uint64_t size,
+                           uint64_t version, uint32_t crc32c, bool has_crc32c)
 {
     struct pending *p = &b->block;
-    if (check_name(name, name_length) != 0)
+    if (index_build_check_name(name, name_length) != 0)
         return -1;
     size_t shared = shared_with_last(b, name, name_length);
     if (size > MAX_TOTAL_BYTES - b->h.total_bytes) {
@@ -352,7 +352,7 @@ int mr_index_builder_add(struct mr_index_builder *b, const char *name, size_t na
     if (check_open(b) != 0)
         return -1;
     if (b->h.shard_count == 0 && check_order(b, name, name_length) == 0 &&
-        add(b, name, name_length, size, version, crc32c, has_crc32c) == 0)
+        index_build_add(b, name, name_length, size, version, crc32c, has_crc32c) == 0)
         return 0;
     if (b->h.shard_count > 0)
         mr_error_set(MR_E_INTERNAL, "an object for an index of samples");
@@ -382,7 +382,7 @@ static int add_shard(struct mr_index_builder *b, const char *name, size_t name_l
         mr_error_set(MR_E_INTERNAL, "a shard for an index of objects");
         return -1;
     }
-    if (check_name(name, name_length) != 0)
+    if (index_build_check_name(name, name_length) != 0)
         return -1;
     size_t before_length;
     const char *before = last_shard(b, &before_length);
@@ -428,7 +428,8 @@ int mr_index_builder_sample(struct mr_index_builder *b, const char *key, size_t 
 {
     if (check_open(b) != 0)
         return -1;
-    if (check_place(b, offset, length) == 0 && add(b, key, key_length, length, offset, crc32c, has_crc32c) == 0) {
+    if (check_place(b, offset, length) == 0 &&
+        index_build_add(b, key, key_length, length, offset, crc32c, has_crc32c) == 0) {
         b->shard_end = offset + length;
         return 0;
     }
@@ -518,7 +519,7 @@ static int put_shards(struct mr_index_builder *b)
 }
 
 /* The directory after the last block or the shards, and the header's last fields. */
-static int complete(struct mr_index_builder *b)
+static int index_build_complete(struct mr_index_builder *b)
 {
     if (close_block(b) != 0)
         return -1;
@@ -559,7 +560,7 @@ int mr_index_builder_finish(struct mr_index_builder *b, void **image, size_t *le
     if (check_open(b) != 0)
         return -1;
     b->broken = true;
-    if (complete(b) != 0)
+    if (index_build_complete(b) != 0)
         return -1;
     if (b->fd >= 0) {
         if (finish_file(b) != 0)

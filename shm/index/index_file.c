@@ -287,7 +287,7 @@ out:
 
 /* ---- reading ---- */
 
-static int corrupt(const char *what)
+static int index_file_corrupt(const char *what)
 {
     mr_error_set(MR_E_CORRUPT, "damaged saved index: %s", what);
     return -1;
@@ -297,7 +297,7 @@ static int get_u64(const msgpack_object *map, const char *key, uint64_t max, uin
 {
     const msgpack_object *found = mr_unpack_find(map, key);
     if (!found || found->type != MSGPACK_OBJECT_POSITIVE_INTEGER || found->via.u64 > max)
-        return corrupt(key);
+        return index_file_corrupt(key);
     *value = found->via.u64;
     return 0;
 }
@@ -314,14 +314,14 @@ static char *copy_text(const msgpack_object *object)
 static int get_text(const msgpack_object *map, const char *key, char **value)
 {
     *value = copy_text(mr_unpack_find(map, key));
-    return *value ? 0 : corrupt(key);
+    return *value ? 0 : index_file_corrupt(key);
 }
 
 static int get_texts(const msgpack_object *map, const char *key, struct mr_strings *values)
 {
     const msgpack_object *found = mr_unpack_find(map, key);
     if (!found || found->type != MSGPACK_OBJECT_ARRAY)
-        return corrupt(key);
+        return index_file_corrupt(key);
     values->items = calloc((size_t)found->via.array.size + 1, sizeof *values->items);
     if (!values->items) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
@@ -330,7 +330,7 @@ static int get_texts(const msgpack_object *map, const char *key, struct mr_strin
     for (uint32_t i = 0; i < found->via.array.size; i++) {
         char *text = copy_text(&found->via.array.ptr[i]);
         if (!text)
-            return corrupt(key);
+            return index_file_corrupt(key);
         values->items[values->count++] = text;
     }
     return 0;
@@ -359,7 +359,7 @@ static int get_names(struct mr_index_file *file, const msgpack_object *map)
         }
     uint8_t parsed[MR_INDEX_DIGEST_BYTES];
     if (found != 3 || mr_index_digest_parse(digest, parsed) != 0) {
-        corrupt("scheme, versions or digest");
+        index_file_corrupt("scheme, versions or digest");
         goto out;
     }
     mr_index_digest_text(parsed, file->digest);
@@ -379,11 +379,11 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
     size_t length_bytes, hash_bytes;
     if (!lengths || !hashes || !mr_unpack_bytes(lengths, &length_at, &length_bytes) ||
         !mr_unpack_bytes(hashes, &hash_at, &hash_bytes))
-        return corrupt("no list of blocks");
+        return index_file_corrupt("no list of blocks");
     file->block_bytes = BLOCK_BYTES;
     file->blocks = (file->image_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
     if (length_bytes != file->blocks * 4 || hash_bytes != file->blocks * HASH_BYTES)
-        return corrupt("its list of blocks has another length than its image");
+        return index_file_corrupt("its list of blocks has another length than its image");
     file->lengths = calloc(file->blocks + 1, sizeof *file->lengths);
     file->hashes = malloc(hash_bytes + 1);
     if (!file->lengths || !file->hashes) {
@@ -395,7 +395,7 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
     for (uint64_t i = 0; i < file->blocks; i++) {
         file->lengths[i] = get_u32((const uint8_t *)length_at + i * 4);
         if (file->lengths[i] == 0 || file->lengths[i] > (uint32_t)LZ4_compressBound((int)BLOCK_BYTES))
-            return corrupt("the length of a block");
+            return index_file_corrupt("the length of a block");
         sum += file->lengths[i];
     }
     if (sum == file->file_bytes)
@@ -408,7 +408,7 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
 static int get_header(struct mr_index_file *file, const msgpack_object *map)
 {
     if (map->type != MSGPACK_OBJECT_MAP)
-        return corrupt("its header is no map");
+        return index_file_corrupt("its header is no map");
     uint64_t version;
     if (get_u64(map, "version", UINT64_MAX, &version) != 0)
         return -1;
@@ -432,7 +432,7 @@ static int get_header(struct mr_index_file *file, const msgpack_object *map)
         return -1;
     const msgpack_object *dropped = mr_unpack_find(map, "dropped");
     if (!dropped || dropped->type != MSGPACK_OBJECT_MAP)
-        return corrupt("dropped");
+        return index_file_corrupt("dropped");
     for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
         if ((kind < MR_DROP_NO_SHARD || mr_unpack_find(dropped, mr_index_drop_name(kind))) && /* others came later */
             get_u64(dropped, mr_index_drop_name(kind), UINT64_MAX, &file->dropped[kind]) != 0)
@@ -448,7 +448,8 @@ static int parse_header(struct mr_index_file *file, const uint8_t *header, size_
         return -1;
     }
     msgpack_object map;
-    int rc = mr_unpack(&zone, header, length, &map) != 0 ? corrupt("its header is no msgpack") : get_header(file, &map);
+    int rc = mr_unpack(&zone, header, length, &map) != 0 ? index_file_corrupt("its header is no msgpack")
+                                                         : get_header(file, &map);
     msgpack_zone_destroy(&zone);
     return rc;
 }
@@ -464,7 +465,7 @@ static int read_head(int fd, uint64_t file_bytes, uint64_t *bytes)
     uint64_t length = get_u32(head + 8);
     *bytes = HEAD_BYTES + length + HASH_BYTES;
     if (get_u32(head + 12) != 0 || length > HEADER_MAX || *bytes > file_bytes)
-        return corrupt("the length of its header");
+        return index_file_corrupt("the length of its header");
     return 0;
 }
 
@@ -506,7 +507,7 @@ int mr_index_file_open(struct mr_index_file *file, int fd)
     if (read_at(fd, whole, file->data, 0) != 0 || hash_of(whole, hashed, hash) != 0)
         goto out;
     if (memcmp(hash, whole + hashed, HASH_BYTES) != 0)
-        corrupt("its header does not match its hash");
+        index_file_corrupt("its header does not match its hash");
     else
         rc = parse_header(file, whole + HEAD_BYTES, hashed - HEAD_BYTES);
 out:
@@ -562,7 +563,7 @@ static int unpack_block(const struct unpacking *u, uint64_t i, char *packed)
         return -1;
     }
     if (LZ4_decompress_safe(packed, (char *)u->image + at, (int)file->lengths[i], room) != room)
-        return corrupt("a block of another size than it should have");
+        return index_file_corrupt("a block of another size than it should have");
     return 0;
 }
 
@@ -621,7 +622,7 @@ static int check_image(const struct mr_index_file *file, int out)
     for (uint32_t i = 0; same && i < info->prefix_count; i++)
         same = strcmp(mr_index_prefix(&index, i), file->prefixes.items[i]) == 0;
     mr_index_close(&index);
-    return same ? 0 : corrupt("its index is not the one that its header describes");
+    return same ? 0 : index_file_corrupt("its index is not the one that its header describes");
 }
 
 int mr_index_file_unpack(const struct mr_index_file *file, int fd, int out)
@@ -638,7 +639,7 @@ int mr_index_file_unpack(const struct mr_index_file *file, int fd, int out)
         offsets[i + 1] = offsets[i] + file->lengths[i];
     u.offsets = offsets;
     if (file->image_bytes == 0) {
-        corrupt("an image of no bytes");
+        index_file_corrupt("an image of no bytes");
         goto out;
     }
     /* Reserved, so that too little memory is an error here and not a SIGBUS below. */

@@ -5,7 +5,7 @@
 #include "shm/index/index_image.h"
 #include "shm/index/shards.h"
 
-static int corrupt(const char *what, uint64_t value)
+static int index_verify_corrupt(const char *what, uint64_t value)
 {
     mr_error_set(MR_E_CORRUPT, "index image is damaged: %s %llu", what, (unsigned long long)value);
     return -1;
@@ -21,14 +21,14 @@ static int verify_shards(const struct mr_index *index)
         if (mr_index_shard(index, n, &shard) != 0)
             return -1;
         if (mr_index_compare_names(before.name, before.name_length, shard.name, shard.name_length) >= 0)
-            return corrupt("order of the shards at", n);
+            return index_verify_corrupt("order of the shards at", n);
         for (uint64_t i = shard.first; i < shard.first + shard.count; i++) {
             struct mr_index_entry entry;
             struct mr_index_range range;
             if (mr_index_locate(index, i, &entry, NULL, &range) != 0)
                 return -1;
             if (range.offset < end)
-                return corrupt("order of the samples at", i);
+                return index_verify_corrupt("order of the samples at", i);
             end = range.offset + entry.size;
         }
     }
@@ -51,7 +51,7 @@ int mr_index_verify(const struct mr_index *index)
     int rc;
     while ((rc = mr_index_iter_next(&it, &entry)) > 0) {
         if (!samples && mr_index_compare_names(before, before_length, it.name, it.name_length) >= 0)
-            return corrupt("order at object", it.next - 1);
+            return index_verify_corrupt("order at object", it.next - 1);
         memcpy(before, it.name, it.name_length);
         before_length = it.name_length;
         total += entry.size;
@@ -61,6 +61,6 @@ int mr_index_verify(const struct mr_index *index)
     if (rc < 0)
         return -1;
     if (total != index->info.total_bytes || max_size != index->info.max_size || max_name != index->info.max_name)
-        return corrupt("sum of the sizes", total);
+        return index_verify_corrupt("sum of the sizes", total);
     return 0;
 }

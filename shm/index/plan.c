@@ -6,7 +6,7 @@
 
 #define KEY_REPLACE UINT64_C(0x7265706c61636521) /* "replace!": keys of replacements */
 
-static int refuse(const char *what, uint64_t value, uint64_t limit)
+static int plan_refuse(const char *what, uint64_t value, uint64_t limit)
 {
     mr_error_set(MR_E_USAGE, "plan: %s is %llu, out of range (limit %llu)", what, (unsigned long long)value,
                  (unsigned long long)limit);
@@ -16,21 +16,21 @@ static int refuse(const char *what, uint64_t value, uint64_t limit)
 int mr_plan_init(struct mr_plan *plan, const struct mr_plan_params *params)
 {
     if (params->size > MR_PLAN_MAX_SIZE)
-        return refuse("size", params->size, MR_PLAN_MAX_SIZE);
+        return plan_refuse("size", params->size, MR_PLAN_MAX_SIZE);
     if (params->world == 0 || params->world > MR_PLAN_MAX_WORLD)
-        return refuse("world", params->world, MR_PLAN_MAX_WORLD);
+        return plan_refuse("world", params->world, MR_PLAN_MAX_WORLD);
     if (params->rank >= params->world)
-        return refuse("rank", params->rank, params->world - 1);
+        return plan_refuse("rank", params->rank, params->world - 1);
     if (params->batch == 0 || params->batch > MR_PLAN_MAX_BATCH)
-        return refuse("batch", params->batch, MR_PLAN_MAX_BATCH);
+        return plan_refuse("batch", params->batch, MR_PLAN_MAX_BATCH);
     if (params->cursor > params->size)
-        return refuse("cursor", params->cursor, params->size);
+        return plan_refuse("cursor", params->cursor, params->size);
     if ((unsigned)params->tail >= MR_TAIL_KINDS)
-        return refuse("tail", params->tail, MR_TAIL_KINDS - 1);
+        return plan_refuse("tail", params->tail, MR_TAIL_KINDS - 1);
     if (params->block > MR_PLAN_MAX_SIZE)
-        return refuse("block", params->block, MR_PLAN_MAX_SIZE);
+        return plan_refuse("block", params->block, MR_PLAN_MAX_SIZE);
     if (params->block > 0 && (params->mix == 0 || params->mix > MR_PLAN_MAX_MIX))
-        return refuse("mix", params->mix, MR_PLAN_MAX_MIX);
+        return plan_refuse("mix", params->mix, MR_PLAN_MAX_MIX);
     memset(plan, 0, sizeof(*plan));
     plan->p = *params;
     if (!params->shuffle)

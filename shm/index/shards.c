@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "shm/index/index_image.h"
 
-static int corrupt(uint64_t shard)
+static int shards_corrupt(uint64_t shard)
 {
     mr_error_set(MR_E_CORRUPT, "index image is damaged: shard %llu", (unsigned long long)shard);
     return -1;
@@ -36,11 +36,11 @@ static int shard_at(const struct mr_index *index, const struct mr_index_header *
     uint64_t end = n + 1 < h->shard_count ? row_of(index, h, n + 1).first : h->count;
     if (row.name_length > MR_INDEX_NAME_MAX || row.name >= room || row.name_length >= room - row.name ||
         row.first > end || end > h->count || (n == 0 && row.first != 0))
-        return corrupt(n);
+        return shards_corrupt(n);
     shard->name = (const char *)index->image + names + row.name;
     shard->name_length = row.name_length;
     if (strnlen(shard->name, row.name_length + 1) != row.name_length)
-        return corrupt(n);
+        return shards_corrupt(n);
     shard->size = row.size;
     shard->version = row.version;
     shard->first = row.first;
@@ -75,8 +75,8 @@ int mr_index_shard_of(const struct mr_index *index, uint64_t i, struct mr_index_
             high = middle;
     }
     if (low == 0 || shard_at(index, &h, low - 1, shard) != 0)
-        return corrupt(low);
-    return i - shard->first < shard->count ? 0 : corrupt(low - 1); /* rows that are not ascending */
+        return shards_corrupt(low);
+    return i - shard->first < shard->count ? 0 : shards_corrupt(low - 1); /* rows that are not ascending */
 }
 
 int mr_index_find_shard(const struct mr_index *index, const char *name, size_t length, struct mr_index_shard *shard)

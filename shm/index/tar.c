@@ -32,13 +32,13 @@ enum type {
     SPARSE = 'S',
 };
 
-static enum mr_tar_event corrupt(const struct mr_tar *tar, const char *what)
+static enum mr_tar_event tar_corrupt(const struct mr_tar *tar, const char *what)
 {
     mr_error_set(MR_E_CORRUPT, "byte %llu: %s", (unsigned long long)tar->at, what);
     return MR_TAR_ERROR;
 }
 
-static enum mr_tar_event refuse(const struct mr_tar *tar, const char *what)
+static enum mr_tar_event tar_refuse(const struct mr_tar *tar, const char *what)
 {
     mr_error_set(MR_E_USAGE, "byte %llu: %s", (unsigned long long)tar->at, what);
     return MR_TAR_ERROR;
@@ -128,7 +128,7 @@ static enum mr_tar_event bad_checksum(const struct mr_tar *tar, const unsigned c
 {
     const char *other = tar->at == 0 ? disguise(header) : NULL;
     if (!other)
-        return corrupt(tar, "no tar header: its checksum does not fit");
+        return tar_corrupt(tar, "no tar header: its checksum does not fit");
     mr_error_set(MR_E_USAGE, "%s: samples are read as ranges of plain tar archives. Store it uncompressed", other);
     return MR_TAR_ERROR;
 }
@@ -141,9 +141,9 @@ static enum mr_tar_event set_name(struct mr_tar *tar, const char *name, size_t l
     if (tar->has_path)
         return MR_TAR_MEMBER;
     if (length > MR_TAR_NAME_MAX)
-        return refuse(tar, "a member's name is longer than 4096 bytes");
+        return tar_refuse(tar, "a member's name is longer than 4096 bytes");
     if (memchr(name, '\0', length))
-        return corrupt(tar, "a pax header has a path with a NUL");
+        return tar_corrupt(tar, "a pax header has a path with a NUL");
     memcpy(tar->name, name, length);
     tar->name_length = length;
     tar->has_path = length > 0;
@@ -162,7 +162,7 @@ static enum mr_tar_event set_size(struct mr_tar *tar, const char *value, size_t 
         return MR_TAR_MEMBER;
     for (size_t i = 0; i < length; i++) {
         if (value[i] < '0' || value[i] > '9' || size > SIZE_MAX_BYTES / 10)
-            return corrupt(tar, "a pax header has a size that is no number");
+            return tar_corrupt(tar, "a pax header has a size that is no number");
         size = size * 10 + (uint64_t)(value[i] - '0');
     }
     tar->member_size = size;
@@ -176,9 +176,9 @@ static enum mr_tar_event take_record(struct mr_tar *tar, bool global, const char
     static const char sparse[] = "GNU.sparse.";
     bool path = is(key, key_length, "path"), size = is(key, key_length, "size");
     if (key_length >= sizeof sparse - 1 && memcmp(key, sparse, sizeof sparse - 1) == 0)
-        return refuse(tar, "a sparse file: make the archive without --sparse");
+        return tar_refuse(tar, "a sparse file: make the archive without --sparse");
     if (global && (path || size))
-        return refuse(tar, "a global pax header with a path or a size: make the archive without it");
+        return tar_refuse(tar, "a global pax header with a path or a size: make the archive without it");
     while (path && length > 0 && value[length - 1] == '/') /* as Python's tarfile */
         length--;
     return path ? set_name(tar, value, length) : size ? set_size(tar, value, length) : MR_TAR_MEMBER;
@@ -194,11 +194,11 @@ static enum mr_tar_event take_pax(struct mr_tar *tar, bool global, const char *t
             record = record * 10 + (size_t)(text[digits++] - '0');
         if (digits == 0 || digits == length || text[digits] != ' ' || record <= digits + 1 || record > length ||
             text[record - 1] != '\n')
-            return corrupt(tar, "a damaged pax header");
+            return tar_corrupt(tar, "a damaged pax header");
         const char *key = text + digits + 1, *end = text + record - 1;
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
-            return corrupt(tar, "a damaged pax header");
+            return tar_corrupt(tar, "a damaged pax header");
         rc = take_record(tar, global, key, (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1));
         text += record;
         length -= record;
@@ -223,9 +223,9 @@ static enum mr_tar_event take_extended(struct mr_tar *tar, const unsigned char *
     }
     uint64_t whole = MR_TAR_BLOCK + padded(size);
     if (whole > tar->size - tar->at)
-        return corrupt(tar, "the archive ends inside of a header: it is cut short");
+        return tar_corrupt(tar, "the archive ends inside of a header: it is cut short");
     if (tar->extended && tar->at - tar->begin + whole > MR_TAR_CHAIN_MAX)
-        return refuse(tar, "the extended headers of one member have more than 512 KiB: they are not read");
+        return tar_refuse(tar, "the extended headers of one member have more than 512 KiB: they are not read");
     if (length < whole) {
         tar->need = whole;
         return MR_TAR_MORE;
@@ -285,7 +285,7 @@ static enum mr_tar_event take_member(struct mr_tar *tar, const unsigned char *he
     member->name = tar->name;
     member->name_length = tar->name_length;
     if (type == SPARSE)
-        return refuse(tar, "a sparse file: make the archive without --sparse");
+        return tar_refuse(tar, "a sparse file: make the archive without --sparse");
     member->begin = tar->extended ? tar->begin : tar->at;
     member->data = tar->at + MR_TAR_BLOCK;
     member->regular = is_regular(tar, type);
@@ -309,9 +309,9 @@ static enum mr_tar_event take_member(struct mr_tar *tar, const unsigned char *he
 static enum mr_tar_event at_end(struct mr_tar *tar)
 {
     if (tar->extended)
-        return corrupt(tar, "the archive ends after an extended header: it is cut short");
+        return tar_corrupt(tar, "the archive ends after an extended header: it is cut short");
     if (tar->at < tar->size)
-        return corrupt(tar, "the archive ends inside of a header: it is cut short");
+        return tar_corrupt(tar, "the archive ends inside of a header: it is cut short");
     tar->unended = true;
     return MR_TAR_END;
 }
@@ -326,14 +326,14 @@ enum mr_tar_event mr_tar_next(struct mr_tar *tar, const unsigned char *bytes, si
             return MR_TAR_MORE;
         if (all_zero(bytes)) {
             if (tar->extended)
-                return corrupt(tar, "the archive ends after an extended header");
+                return tar_corrupt(tar, "the archive ends after an extended header");
             return MR_TAR_END;
         }
         if (!checksum_fits(bytes))
             return bad_checksum(tar, bytes);
         uint64_t size;
         if (!number(bytes + SIZE, SIZE_BYTES, &size))
-            return corrupt(tar, "a header whose size is no number");
+            return tar_corrupt(tar, "a header whose size is no number");
         if (!is_extended(bytes[TYPE]))
             return take_member(tar, bytes, size, member);
         uint64_t before = tar->at;

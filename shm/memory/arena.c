@@ -83,7 +83,7 @@ static void push(struct mr_arena *arena, uint32_t page, uint32_t pages)
     arena->top[pages] = page + 1;
 }
 
-static void drop(struct mr_arena *arena, uint32_t page)
+static void arena_drop(struct mr_arena *arena, uint32_t page)
 {
     uint32_t pages = arena->length[page] & ~FREE;
     uint32_t next = arena->next[page], prev = arena->prev[page];
@@ -153,7 +153,7 @@ void mr_arena_extend(struct mr_arena *arena, uint64_t backed_bytes)
     arena->backed = (uint32_t)backed;
     if (page > arena->first && arena->length[page - 1] & FREE) {
         page -= arena->length[page - 1] & ~FREE;
-        drop(arena, page);
+        arena_drop(arena, page);
     }
     push(arena, page, arena->backed - page);
 }
@@ -166,7 +166,7 @@ bool mr_arena_shrink(struct mr_arena *arena, uint64_t backed_bytes)
         return false;
     if (backed >= arena->backed || backed < arena->first)
         return true;
-    drop(arena, arena->first); /* all of it is one run */
+    arena_drop(arena, arena->first); /* all of it is one run */
     arena->backed = (uint32_t)backed;
     if (arena->backed > arena->first)
         push(arena, arena->first, arena->backed - arena->first);
@@ -196,7 +196,7 @@ static void carve(struct mr_arena *arena, uint32_t run, uint32_t page, uint32_t 
 {
     uint32_t all = arena->length[run] & ~FREE;
 
-    drop(arena, run);
+    arena_drop(arena, run);
     if (page > run)
         push(arena, run, page - run);
     if (page + pages < run + all)
@@ -251,14 +251,14 @@ void mr_arena_free(struct mr_arena *arena, uint64_t offset, uint64_t bytes)
     arena->used -= pages;
     uint32_t after = page + pages;
     if (after < arena->backed && arena->length[after] & FREE) {
-        drop(arena, after);
+        arena_drop(arena, after);
         pages += arena->length[after] & ~FREE;
     }
     if (page > arena->first && arena->length[page - 1] & FREE) {
         uint32_t before = arena->length[page - 1] & ~FREE;
         page -= before;
         pages += before;
-        drop(arena, page);
+        arena_drop(arena, page);
     }
     push(arena, page, pages);
 }

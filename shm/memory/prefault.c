@@ -53,7 +53,7 @@ bool mr_prefault_step(unsigned char *arena, uint64_t bytes, _Atomic uint8_t *tou
     return chunk >= bytes / MR_PREFAULT_CHUNK || !touch(&all, chunk * MR_PREFAULT_CHUNK, bytes);
 }
 
-static void *run(void *arg)
+static void *prefault_run(void *arg)
 {
     struct mr_prefault *prefault = arg;
     uint64_t end = prefault->offset + prefault->bytes, at = prefault->offset;
@@ -87,7 +87,7 @@ struct mr_prefault *mr_prefault_new(unsigned char *arena, uint64_t offset, uint6
     sigfillset(&all); /* the process's signals are for the threads that expect them */
     sigset_t before;
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&prefault->thread, NULL, run, prefault);
+    int rc = pthread_create(&prefault->thread, NULL, prefault_run, prefault);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!rc)
         return prefault;

@@ -66,7 +66,7 @@ void mr_node_read(const struct mr_counters *block, struct mr_node *node)
     *node = (struct mr_node){
         .watched = mr_counter_get(block, MR_NC_WATCHED_NS),
         .others = mr_counter_get(block, MR_NC_OTHERS_CPU_NS),
-        .throttled = mr_counter_get(block, MR_NC_QUOTA_NS),
+        .quota = mr_counter_get(block, MR_NC_QUOTA_NS),
         .swapped = mr_counter_get(block, MR_NC_SWAPPED_PAGES),
         .cores = (uint32_t)mr_counter_get(block, MR_NC_CORES),
         .request_rate = mr_counter_get(block, MR_NC_REQUEST_RATE),
@@ -85,7 +85,7 @@ void mr_node_since(struct mr_node *node, const struct mr_node *before)
         node->waits[i] = mr_counter_grown(node->waits[i], before->waits[i]);
     node->watched = mr_counter_grown(node->watched, before->watched);
     node->others = mr_counter_grown(node->others, before->others);
-    node->throttled = mr_counter_grown(node->throttled, before->throttled);
+    node->quota = mr_counter_grown(node->quota, before->quota);
     node->swapped = mr_counter_grown(node->swapped, before->swapped);
 }
 
@@ -251,7 +251,7 @@ static enum mr_cause starved(const struct work *work, const struct mr_node *node
 {
     double watched = (double)node->watched;
 
-    if (watched > 0 && (double)node->throttled > MUCH / 2 * watched)
+    if (watched > 0 && (double)node->quota > MUCH / 2 * watched)
         return MR_CAUSE_QUOTA;
     if (watched > 0 && (double)node->swapped > SWAPPED_MUCH * watched / SECOND)
         return MR_CAUSE_SWAP;
@@ -304,7 +304,7 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
         snprintf(text, MR_VERDICT_REMEDY,
                  "the cgroup's CPU quota stops them %.0f%% of the time: a larger quota (%u cores now), or "
                  "a lighter %s",
-                 fmin(100 * (double)node->throttled / (double)node->watched, 100), work->cores, slow);
+                 fmin(100 * (double)node->quota / (double)node->watched, 100), work->cores, slow);
         break;
     case MR_CAUSE_SWAP:
         snprintf(text, MR_VERDICT_REMEDY,

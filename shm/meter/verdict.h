@@ -65,7 +65,7 @@ struct mr_node {
     uint64_t waits[MR_NODE_CAUSES]; /* ns that readers have waited, by cause; [MR_CAUSE_SAVING] beside the others */
     uint64_t watched;               /* ns that the machine was watched */
     uint64_t others;                /* ns of CPU that processes of others had meanwhile */
-    uint64_t throttled;             /* ns that the cgroup was stopped by its quota */
+    uint64_t quota;                 /* ns that the cgroup was stopped by its quota */
     uint64_t swapped;               /* pages that were read from swap */
     /* now */
     uint32_t cores; /* that the node has */

@@ -53,7 +53,7 @@ struct mr_consumer {
     _Atomic uint64_t failed, skipped_slots; /* the rest is counted in the lane's segment */
 };
 
-static void count(_Atomic uint64_t *counter, uint64_t more)
+static void consumer_count(_Atomic uint64_t *counter, uint64_t more)
 {
     atomic_fetch_add_explicit(counter, more, memory_order_relaxed);
 }
@@ -192,7 +192,7 @@ static bool post_one(struct mr_consumer *consumer)
         if (consumer->tickets == 0)
             consumer->taken = mr_lane_wrap(lane, consumer->posted + 1);
         consumer->posted = mr_lane_wrap(lane, consumer->posted + 1);
-        count(&consumer->skipped_slots, 1);
+        consumer_count(&consumer->skipped_slots, 1);
     }
     return false;
 }
@@ -339,7 +339,7 @@ static enum mr_next deliver_failure(struct mr_consumer *consumer, struct mr_deli
     out->length = 0;
     out->copied = false;
     release_word(consumer, out->slot, word);
-    count(&consumer->failed, 1);
+    consumer_count(&consumer->failed, 1);
     return MR_NEXT_FAILED;
 }
 
@@ -451,8 +451,8 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
     count_shared(consumer, MR_CC_BYTES, out->length);
     if (desc->flags & MR_DESC_RESERVE || out->length == 0 || holds_too_much(consumer, out->length))
         return deliver_copy(consumer, out, word);
-    count(&consumer->held, 1);
-    count(&consumer->held_bytes, out->length);
+    consumer_count(&consumer->held, 1);
+    consumer_count(&consumer->held_bytes, out->length);
     mr_consumer_ref(consumer); /* the view's, until mr_lease_release */
     return MR_NEXT_OK;
 }

@@ -122,7 +122,7 @@ static void back_again(struct mr_producer *producer, uint64_t end)
 }
 
 /* By a step, or as much as the bytes need. */
-static bool grow(struct mr_producer *producer, uint64_t bytes)
+static bool extents_grow(struct mr_producer *producer, uint64_t bytes)
 {
     uint64_t backed = mr_arena_backed_bytes(producer->arena), step = backed / 4;
     uint64_t most = producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
@@ -163,7 +163,7 @@ bool mr_extents_have_room(struct mr_producer *producer, uint64_t bytes)
         if (bytes <= mr_arena_largest_bytes(producer->arena))
             return true;
     }
-    if (grow(producer, bytes))
+    if (extents_grow(producer, bytes))
         return true;
     producer->stats.no_room++;
     return false;

@@ -256,7 +256,7 @@ static void consider_stealing(struct mr_producer *producer, struct pick *best, s
 }
 
 /* What to start next, if anything can start. */
-static bool find(struct mr_producer *producer, struct pick *best)
+static bool producer_find(struct mr_producer *producer, struct pick *best)
 {
     unsigned count = producer->lane_count;
 
@@ -436,7 +436,7 @@ bool mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, ui
     producer->caller_inflight = inflight; /* may be larger than ours: transfers of claims that have ended */
     mr_extents_reap_some(producer, REAP_A_TIME);
     struct pick pick;
-    for (unsigned i = 0; i < TRIES_MAX && find(producer, &pick); i++) {
+    for (unsigned i = 0; i < TRIES_MAX && producer_find(producer, &pick); i++) {
         if (start_job(producer, &pick, max_tickets, max_bytes, job)) {
             producer->turn++; /* among lanes that are equally near, take turns */
             return true;
@@ -512,7 +512,7 @@ bool mr_producer_sleep(struct mr_producer *producer)
         producer->rescanned_ns = now;
     }
     struct pick pick;
-    if (!find(producer, &pick))
+    if (!producer_find(producer, &pick))
         return false;
     mr_wake_producer_awake(producer->line);
     return true;

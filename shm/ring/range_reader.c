@@ -33,14 +33,14 @@ struct mr_range_reader {
     uint64_t mark; /* fork_mark.h */
     uint64_t blocks;
     struct mr_consumer *consumer;      /* NULL: no lane */
-    struct asked fed[MR_RANGE_WINDOW]; /* has not come yet, in order: a ring */
+    struct asked fed[MR_RANGE_WINDOW]; /* not arrived yet, in order: a ring */
     unsigned first, count;
     struct kept kept[MR_RANGE_KEEP];
     uint64_t clock;
     uint64_t run_start, run_end; /* what reads that follow each other have asked for */
-    uint32_t *crcs;              /* of a block's bytes that have come */
-    uint64_t *come;              /* how many: in order, from its start */
-    uint64_t uncome;             /* blocks that have not come whole */
+    uint32_t *crcs;              /* of a block's bytes that have arrived */
+    uint64_t *arrived;           /* how many: in order, from its start */
+    uint64_t missing;            /* blocks that are not complete */
     bool gzip;                   /* as the store said with a block */
     bool corrupt;                /* the crc32c of the whole is not the store's */
     uint32_t crc;                /* then: of the whole */
@@ -54,13 +54,13 @@ struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source
         reader->source = *source;
         reader->mark = mark;
         reader->blocks = source->size / source->block_bytes + (source->size % source->block_bytes != 0);
-        reader->uncome = reader->blocks;
+        reader->missing = reader->blocks;
         for (unsigned i = 0; i < MR_RANGE_KEEP; i++)
             reader->kept[i].offset = NONE;
         reader->label = strdup(source->label);
         reader->crcs = calloc(reader->blocks + 1, sizeof *reader->crcs);
-        reader->come = calloc(reader->blocks + 1, sizeof *reader->come);
-        if (reader->label && reader->crcs && reader->come)
+        reader->arrived = calloc(reader->blocks + 1, sizeof *reader->arrived);
+        if (reader->label && reader->crcs && reader->arrived)
             return reader;
     }
     mr_range_reader_destroy(reader);
@@ -76,7 +76,7 @@ bool mr_range_reader_is_gzip(const struct mr_range_reader *reader)
 
 /* ---- what is here ---- */
 
-static void let_go(struct kept *kept)
+static void range_reader_let_go(struct kept *kept)
 {
     if (kept->offset == NONE)
         return;
@@ -87,7 +87,7 @@ static void let_go(struct kept *kept)
     kept->offset = NONE;
 }
 
-static struct kept *find(struct mr_range_reader *reader, uint64_t at)
+static struct kept *range_reader_find(struct mr_range_reader *reader, uint64_t at)
 {
     for (unsigned i = 0; i < MR_RANGE_KEEP; i++) {
         struct kept *kept = &reader->kept[i];
@@ -108,7 +108,7 @@ static struct kept *place(struct mr_range_reader *reader)
         if (kept->passed != oldest->passed ? kept->passed : kept->used < oldest->used)
             oldest = kept;
     }
-    let_go(oldest);
+    range_reader_let_go(oldest);
     return oldest;
 }
 
@@ -120,7 +120,7 @@ static uint64_t length_of(const struct mr_range_reader *reader, uint64_t block)
 
 /* ---- checksums ---- */
 
-static int corrupt(const struct mr_range_reader *reader)
+static int range_reader_corrupt(const struct mr_range_reader *reader)
 {
     mr_error_set(MR_E_CORRUPT, "%s: its bytes have crc32c %08x and the store says %08x: do not use what was read",
                  reader->label, reader->crc, reader->source.crc32c);
@@ -134,26 +134,26 @@ static int compare_whole(struct mr_range_reader *reader)
         whole = mr_crc32c_combine(whole, reader->crcs[i], length_of(reader, i));
     reader->crc = whole;
     reader->corrupt = whole != reader->source.crc32c;
-    return reader->corrupt ? corrupt(reader) : 0;
+    return reader->corrupt ? range_reader_corrupt(reader) : 0;
 }
 
 /* Counts what came where it is the next of its block, or all of it. 0, or -1 (CORRUPT). */
 static int count_bytes(struct mr_range_reader *reader, uint64_t offset, uint64_t length, uint32_t crc)
 {
     uint64_t block = offset / reader->source.block_bytes, within = offset % reader->source.block_bytes;
-    uint64_t whole = length_of(reader, block), *come = &reader->come[block];
-    if (*come == whole) {
+    uint64_t whole = length_of(reader, block), *arrived = &reader->arrived[block];
+    if (*arrived == whole) {
         if (length != whole || within != 0 || reader->crcs[block] == crc)
             return 0;
         mr_error_set(MR_E_CORRUPT, "%s: the %llu bytes at %llu are others than when they were read before",
                      reader->label, (unsigned long long)length, (unsigned long long)offset);
         return -1;
     }
-    if ((within != *come && within != 0) || length > whole - within || within + length <= *come)
+    if ((within != *arrived && within != 0) || length > whole - within || within + length <= *arrived)
         return 0;
     reader->crcs[block] = within == 0 ? crc : mr_crc32c_combine(reader->crcs[block], crc, length);
-    *come = within + length;
-    if (*come < whole || --reader->uncome > 0 || !reader->source.has_crc32c)
+    *arrived = within + length;
+    if (*arrived < whole || --reader->missing > 0 || !reader->source.has_crc32c)
         return 0;
     return compare_whole(reader);
 }
@@ -232,7 +232,7 @@ static uint64_t request_length(const struct mr_range_reader *reader, uint64_t fr
 }
 
 /* Asks for `at`, unless that was done, and for what comes after it: up to `end`, where the read ends, and ahead. */
-static int ask(struct mr_range_reader *reader, uint64_t at, uint64_t end)
+static int range_reader_ask(struct mr_range_reader *reader, uint64_t at, uint64_t end)
 {
     uint64_t ahead = ahead_of(reader, at), until = at + ahead > end ? at + ahead : end, from = at;
     if (until > reader->source.size)
@@ -244,7 +244,7 @@ static int ask(struct mr_range_reader *reader, uint64_t at, uint64_t end)
         from -= at % reader->source.block_bytes;
     }
     while (from < until && reader->count < MR_RANGE_WINDOW) {
-        const struct kept *kept = find(reader, from);
+        const struct kept *kept = range_reader_find(reader, from);
         uint64_t length = kept ? kept->offset + kept->length - from : request_length(reader, from, until, end, ahead);
         if (!kept && feed(reader, from, length) != 0)
             return -1;
@@ -256,7 +256,7 @@ static int ask(struct mr_range_reader *reader, uint64_t at, uint64_t end)
 }
 
 /* What comes next is what is needed, or of no use any more. */
-static enum mr_range_result take(struct mr_range_reader *reader, uint64_t at, unsigned timeout_ms)
+static enum mr_range_result range_reader_take(struct mr_range_reader *reader, uint64_t at, unsigned timeout_ms)
 {
     struct mr_delivery delivery;
     enum mr_next next = mr_consumer_next(reader->consumer, timeout_ms, &delivery);
@@ -298,7 +298,7 @@ static enum mr_range_result take(struct mr_range_reader *reader, uint64_t at, un
     if (rc == 0 && wanted)
         *place(reader) = got;
     else
-        let_go(&got);
+        range_reader_let_go(&got);
     return rc == 0 ? MR_RANGE_OK : MR_RANGE_FAILED;
 }
 
@@ -313,9 +313,9 @@ static enum mr_range_result bring(struct mr_range_reader *reader, uint64_t at, u
     }
     if (!reader->consumer)
         return MR_RANGE_LANE;
-    if (ask(reader, at, end) != 0)
+    if (range_reader_ask(reader, at, end) != 0)
         return MR_RANGE_FAILED;
-    return take(reader, at, timeout_ms);
+    return range_reader_take(reader, at, timeout_ms);
 }
 
 /* ---- reading ---- */
@@ -331,7 +331,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
         return MR_RANGE_FAILED;
     }
     if (reader->corrupt) {
-        corrupt(reader);
+        range_reader_corrupt(reader);
         return MR_RANGE_FAILED;
     }
     reader->clock++;
@@ -341,7 +341,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
         length = size - offset;
     while (*got < length) {
         uint64_t at = offset + *got;
-        struct kept *kept = find(reader, at);
+        struct kept *kept = range_reader_find(reader, at);
         if (!kept) {
             enum mr_range_result result = bring(reader, at, offset + length, timeout_ms);
             if (result != MR_RANGE_OK)
@@ -358,7 +358,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
         kept->used = reader->clock;
         kept->passed = part == left && at + part < size; /* a zip file's directory, at its end, is read again */
         if (part == reader->source.block_bytes)          /* nobody comes back to what was read in one go */
-            let_go(kept);
+            range_reader_let_go(kept);
     }
     return MR_RANGE_OK;
 }
@@ -369,9 +369,9 @@ void mr_range_reader_destroy(struct mr_range_reader *reader)
         return;
     drop_lane(reader);
     for (unsigned i = 0; i < MR_RANGE_KEEP; i++)
-        let_go(&reader->kept[i]);
+        range_reader_let_go(&reader->kept[i]);
     free(reader->label);
     free(reader->crcs);
-    free(reader->come);
+    free(reader->arrived);
     free(reader);
 }

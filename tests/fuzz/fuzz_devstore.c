@@ -28,7 +28,7 @@ static const char *find_header(void *cls, const char *name)
     struct headers *headers = cls;
     if (headers->n == 32)
         return NULL;
-    char *value = mr_mime_header(headers->bytes, headers->length, name);
+    char *value = ds_mime_header(headers->bytes, headers->length, name);
     if (value)
         headers->found[headers->n++] = value;
     return value;
@@ -50,49 +50,49 @@ static void each_header(void *cls, void (*visit)(void *visit_cls, const char *na
 }
 
 /* Puts "x" and "y/z" into the bucket. */
-static void fill(struct mr_bucket *bucket)
+static void fill(struct ds_bucket *bucket)
 {
     static const char *const names[] = {"x", "y/z"};
-    struct mr_conditions none = {0};
+    struct ds_conditions none = {0};
     for (int i = 0; i < 2; i++) {
-        struct mr_object *object = mr_object_new(names[i]);
+        struct ds_object *object = ds_object_new(names[i]);
         uint8_t *data = malloc(100);
         memset(data, 'a' + i, 100);
-        mr_object_set_piece(object, data, 100, mr_blob_new(data));
-        if (mr_bucket_put(bucket, object, NULL, &none) < 0)
+        ds_object_set_piece(object, data, 100, ds_blob_new(data));
+        if (ds_bucket_put(bucket, object, NULL, &none) < 0)
             abort();
-        mr_object_unref(object);
+        ds_object_unref(object);
     }
 }
 
 /* A resumable upload "0-r" and a multipart one "1-m" that has its part 1. */
-static void open_sessions(const struct mr_api *api)
+static void open_sessions(const struct ds_api *api)
 {
-    struct mr_bucket *bucket = mr_buckets_find(api->buckets, "bucket");
+    struct ds_bucket *bucket = ds_buckets_find(api->buckets, "bucket");
     for (int multipart = 0; multipart < 2; multipart++) {
-        struct mr_session *session = mr_session_new(bucket, multipart);
-        if (mr_metadata_set_name(&session->metadata, "x") < 0 || mr_sessions_add(api->sessions, session) < 0)
+        struct ds_session *session = ds_session_new(bucket, multipart);
+        if (ds_metadata_set_name(&session->metadata, "x") < 0 || ds_sessions_add(api->sessions, session) < 0)
             abort();
         strcpy(session->id, multipart ? "1-m" : "0-r");
         if (multipart) {
-            struct mr_object *part = mr_object_new("x");
+            struct ds_object *part = ds_object_new("x");
             uint8_t *data = calloc(1, 100);
-            mr_object_set_piece(part, data, 100, mr_blob_new(data));
-            if (mr_session_add_part(session, 1, part, "e1", "") < 0)
+            ds_object_set_piece(part, data, 100, ds_blob_new(data));
+            if (ds_session_add_part(session, 1, part, "e1", "") < 0)
                 abort();
-        } else if (mr_sink_open(&session->sink, NULL, 0, true) < 0) {
+        } else if (ds_sink_open(&session->sink, NULL, 0, true) < 0) {
             abort();
         }
-        mr_session_unref(session);
+        ds_session_unref(session);
     }
 }
 
-static void check_bucket(struct mr_bucket *bucket)
+static void check_bucket(struct ds_bucket *bucket)
 {
     char last[MR_NAME_MAX + 1] = "";
-    for (struct mr_object *object; mr_bucket_range(bucket, last, true, "", &object, 1) == 1; mr_object_unref(object)) {
+    for (struct ds_object *object; ds_bucket_range(bucket, last, true, "", &object, 1) == 1; ds_object_unref(object)) {
         if (strcmp(object->name, last) <= 0 || strlen(object->name) > MR_NAME_MAX ||
-            !mr_utf8_valid(object->name, strlen(object->name)))
+            !ds_utf8_valid(object->name, strlen(object->name)))
             abort();
         uint64_t sum = 0;
         for (size_t i = 0; i < object->n_pieces; i++)
@@ -103,25 +103,25 @@ static void check_bucket(struct mr_bucket *bucket)
     }
 }
 
-static void answer(const struct mr_api *api, struct mr_request *request, const char *body, size_t length,
-                   struct mr_reply *reply)
+static void answer(const struct ds_api *api, struct ds_request *request, const char *body, size_t length,
+                   struct ds_reply *reply)
 {
-    if (request->op == MR_OP_ADMIN || mr_api_refuse(api, request, reply))
+    if (request->op == MR_OP_ADMIN || ds_api_refuse(api, request, reply))
         return;
-    if (!mr_op_uploads(request->op)) {
-        mr_text_append(&request->body, body, length);
-        mr_api_answer(api, request, reply);
+    if (!ds_op_uploads(request->op)) {
+        ds_text_append(&request->body, body, length);
+        ds_api_answer(api, request, reply);
         return;
     }
-    struct mr_upload *upload = mr_upload_new(api, request, length, reply);
+    struct ds_upload *upload = ds_upload_new(api, request, length, reply);
     for (size_t at = 0; upload && at < length;) { /* in pieces, so that every border falls between two of them */
         size_t n = length - at < 7 ? length - at : 7;
-        mr_upload_write(upload, body + at, n);
+        ds_upload_write(upload, body + at, n);
         at += n;
     }
     if (upload)
-        mr_upload_finish(upload, reply);
-    mr_upload_destroy(upload);
+        ds_upload_finish(upload, reply);
+    ds_upload_destroy(upload);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -136,39 +136,39 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t line = (size_t)(newline + 1 - text);
     headers.bytes = (const char *)data + line;
     headers.length = size - line;
-    if (mr_mime_head(headers.bytes, headers.length, &head, &rest) < 0)
+    if (ds_mime_head(headers.bytes, headers.length, &head, &rest) < 0)
         goto out;
     headers.length = head;
-    struct mr_buckets *buckets = mr_buckets_new(NULL, true, NULL);
-    if (!buckets || mr_buckets_create(buckets, "bucket", NULL) < 0)
+    struct ds_buckets *buckets = ds_buckets_new(NULL, true, NULL);
+    if (!buckets || ds_buckets_create(buckets, "bucket", NULL) < 0)
         abort();
-    fill(mr_buckets_find(buckets, "bucket"));
-    struct mr_s3_settings settings = {.session_s = 300};
-    struct mr_api api = {
-        .buckets = buckets, .page_max = 2, .md5 = true, .sessions = mr_sessions_new(), .s3 = &settings};
+    fill(ds_buckets_find(buckets, "bucket"));
+    struct ds_s3_settings settings = {.session_s = 300};
+    struct ds_api api = {
+        .buckets = buckets, .page_max = 2, .md5 = true, .sessions = ds_sessions_new(), .s3 = &settings};
     open_sessions(&api);
-    struct mr_reply reply;
-    mr_reply_init(&reply);
-    struct mr_request request;
-    if (mr_request_init(&request, text, space + 1) < 0)
+    struct ds_reply reply;
+    ds_reply_init(&reply);
+    struct ds_request request;
+    if (ds_request_init(&request, text, space + 1) < 0)
         abort();
     request.header = find_header;
     request.header_cls = &headers;
     request.each_header = each_header;
-    mr_s3_claim(&api, &request);
+    ds_s3_claim(&api, &request);
     answer(&api, &request, headers.bytes + rest, size - line - rest, &reply);
     if (reply.status < 200 || reply.status > 599 ||
         (reply.status >= 400 && reply.status != 499 && reply.body.length == 0))
         abort();
     if (reply.object && reply.first + reply.length > reply.object->size)
         abort();
-    if (!mr_utf8_valid(reply.body.data ? reply.body.data : "", reply.body.length))
+    if (!ds_utf8_valid(reply.body.data ? reply.body.data : "", reply.body.length))
         abort();
-    check_bucket(mr_buckets_find(buckets, "bucket"));
-    mr_reply_close(&reply);
-    mr_request_close(&request);
-    mr_sessions_destroy(api.sessions);
-    mr_buckets_destroy(buckets);
+    check_bucket(ds_buckets_find(buckets, "bucket"));
+    ds_reply_close(&reply);
+    ds_request_close(&request);
+    ds_sessions_destroy(api.sessions);
+    ds_buckets_destroy(buckets);
 out:
     for (int i = 0; i < headers.n; i++)
         free(headers.found[i]);

@@ -41,18 +41,18 @@ static int end_chunk(void *cls, const char *signature)
 /* 1: it is a whole body; 0: more is needed; -1: it is malformed. */
 static int decode(const char *bytes, size_t size, size_t piece, bool is_signed, struct decoded *decoded)
 {
-    struct mr_s3_chunked chunked = {.is_signed = is_signed, .data = take, .chunk = end_chunk, .cls = decoded};
+    struct ds_s3_chunked chunked = {.is_signed = is_signed, .data = take, .chunk = end_chunk, .cls = decoded};
     int rc = 0;
     for (size_t at = 0; rc == 0 && at < size; at += piece)
-        rc = mr_s3_chunked_write(&chunked, bytes + at, size - at < piece ? size - at : piece);
+        rc = ds_s3_chunked_write(&chunked, bytes + at, size - at < piece ? size - at : piece);
     if (rc == 0 && chunked.state == MR_S3_CHUNK_DONE) {
         rc = 1;
-        char *value = mr_s3_chunked_trailer(&chunked, "x-amz-checksum-crc32");
+        char *value = ds_s3_chunked_trailer(&chunked, "x-amz-checksum-crc32");
         if (chunked.total != decoded->bytes || (value && strchr(value, '\n')))
             abort();
         free(value);
     }
-    mr_s3_chunked_close(&chunked);
+    ds_s3_chunked_close(&chunked);
     return rc;
 }
 
@@ -66,52 +66,52 @@ static void fuzz_chunked(const char *bytes, size_t size, bool is_signed)
         abort();
 }
 
-/* Any sum: mr_s3_answer compares it, which this goes around. */
+/* Any sum: ds_s3_answer compares it, which this goes around. */
 static const char *find_header(void *cls, const char *name)
 {
     (void)cls;
     return strcmp(name, "Content-MD5") == 0 ? "x" : NULL;
 }
 
-static size_t count(struct mr_bucket *bucket)
+static size_t count(struct ds_bucket *bucket)
 {
-    struct mr_object *objects[8];
-    size_t n = mr_bucket_range(bucket, "", false, "", objects, 8);
+    struct ds_object *objects[8];
+    size_t n = ds_bucket_range(bucket, "", false, "", objects, 8);
     for (size_t i = 0; i < n; i++)
-        mr_object_unref(objects[i]);
+        ds_object_unref(objects[i]);
     return n;
 }
 
 static void fuzz_delete(const char *bytes, size_t size)
 {
-    static struct mr_s3_settings settings;
-    struct mr_buckets *buckets = mr_buckets_new(NULL, true, NULL);
-    struct mr_conditions none = {0};
-    if (!buckets || mr_buckets_create(buckets, "bucket", NULL) < 0)
+    static struct ds_s3_settings settings;
+    struct ds_buckets *buckets = ds_buckets_new(NULL, true, NULL);
+    struct ds_conditions none = {0};
+    if (!buckets || ds_buckets_create(buckets, "bucket", NULL) < 0)
         abort();
-    struct mr_bucket *bucket = mr_buckets_find(buckets, "bucket");
+    struct ds_bucket *bucket = ds_buckets_find(buckets, "bucket");
     for (int i = 0; i < 3; i++) {
-        struct mr_object *object = mr_object_new((const char *[]){"a", "b&c", "d"}[i]);
-        if (!object || mr_bucket_put(bucket, object, NULL, &none) < 0)
+        struct ds_object *object = ds_object_new((const char *[]){"a", "b&c", "d"}[i]);
+        if (!object || ds_bucket_put(bucket, object, NULL, &none) < 0)
             abort();
-        mr_object_unref(object);
+        ds_object_unref(object);
     }
-    struct mr_api api = {.buckets = buckets, .page_max = 10, .s3 = &settings};
-    struct mr_request request;
-    struct mr_reply reply;
-    if (mr_request_init(&request, "POST", "/bucket?delete&x-id=DeleteObjects") < 0 || !mr_s3_claim(&api, &request))
+    struct ds_api api = {.buckets = buckets, .page_max = 10, .s3 = &settings};
+    struct ds_request request;
+    struct ds_reply reply;
+    if (ds_request_init(&request, "POST", "/bucket?delete&x-id=DeleteObjects") < 0 || !ds_s3_claim(&api, &request))
         abort();
     request.header = find_header;
-    mr_text_append(&request.body, bytes, size);
-    mr_reply_init(&reply);
-    mr_s3_batch(&api, &request, &reply);
+    ds_text_append(&request.body, bytes, size);
+    ds_reply_init(&reply);
+    ds_s3_batch(&api, &request, &reply);
     if (reply.status != 200 && (reply.status != 400 || count(bucket) != 3))
         abort();
-    if (!mr_utf8_valid(reply.body.data, reply.body.length))
+    if (!ds_utf8_valid(reply.body.data, reply.body.length))
         abort();
-    mr_reply_close(&reply);
-    mr_request_close(&request);
-    mr_buckets_destroy(buckets);
+    ds_reply_close(&reply);
+    ds_request_close(&request);
+    ds_buckets_destroy(buckets);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -668,7 +668,7 @@ static void open_supervisor(unsigned how)
     if (s->config_fd < 0 || init_board(s) != 0 || mr_tracing_init(s) != 0 || mr_listing_init(s) != 0 ||
         mr_fetch_workers_init(s) != 0 || mr_clients_init(s, scene.listener) != 0)
         abort();
-    enter(s, MR_SUP_RUNNING);
+    supervisor_enter(s, MR_SUP_RUNNING);
     mr_heartbeat_init(s);
     mr_supervisor_settle(s);
 }

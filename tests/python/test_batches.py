@@ -682,6 +682,6 @@ def test_the_supervisor_counts_them(socket: str, folder: MakeFolder) -> None:
 
 
 def test_least_bytes_is_what_is_placed(arena: _batches.Arena) -> None:
-    exactly = b"x" * _packing.LEAST_BYTES
+    exactly = b"x" * _packing.MIN_SLOT_BYTES
     assert isinstance(sender(arena)([exactly]), _batches.Shipped)
     assert isinstance(sender(arena)([exactly[1:]]), _batches.Pickled)

@@ -42,7 +42,7 @@ static bool parse_number(const char **at, char end, uint64_t most, uint64_t *num
 }
 
 /* The run, a slot and a start with these characters after them. */
-static bool parse(const char *text, const char after[3], struct mr_maker *maker, const char **rest)
+static bool maker_parse(const char *text, const char after[3], struct mr_maker *maker, const char **rest)
 {
     if (strnlen(text, UUID_LENGTH + 1) <= UUID_LENGTH || text[UUID_LENGTH] != after[0] ||
         strspn(text, "0123456789abcdef-") != UUID_LENGTH)
@@ -63,12 +63,12 @@ bool mr_maker_parse(const char *text, struct mr_maker *maker, uint64_t *number)
 {
     uint64_t ignored;
     const char *rest;
-    return parse(text, (char[]){'/', '-', '-'}, maker, &rest) &&
+    return maker_parse(text, (char[]){'/', '-', '-'}, maker, &rest) &&
            parse_number(&rest, '\0', UINT64_MAX, number ? number : &ignored);
 }
 
 bool mr_maker_parse_file(const char *name, struct mr_maker *maker)
 {
     const char *rest;
-    return parse(name, (char[]){'.', '.', '\0'}, maker, &rest);
+    return maker_parse(name, (char[]){'.', '.', '\0'}, maker, &rest);
 }

@@ -29,7 +29,7 @@ static void batch_free(struct batch *batch)
     free(batch);
 }
 
-static void report(struct batch *batch, const struct mr_store_result *result, const struct mr_store_result *each)
+static void remove_report(struct batch *batch, const struct mr_store_result *result, const struct mr_store_result *each)
 {
     struct mr_remover *remover = batch->remover;
     for (unsigned i = 0; i < batch->count; i++) {
@@ -47,7 +47,7 @@ static void answered(void *arg, const struct mr_store_result *result, const stru
     if (batch->next)
         batch->next->previous = batch->previous;
     remover->under_way -= batch->count;
-    report(batch, result, result->code == MR_OK ? each : NULL);
+    remove_report(batch, result, result->code == MR_OK ? each : NULL);
     batch_free(batch);
     if (remover->under_way == 0 && remover->idle)
         remover->idle(remover->arg);
@@ -113,7 +113,7 @@ int mr_remover_flush(struct mr_remover *remover)
         mr_transfer_delete_batch(remover->engine, remover->store, batch->names, batch->count, answered, batch);
     if (!batch->transfer) {
         struct mr_store_result result = {.code = mr_error_code(), .text = mr_error_text()};
-        report(batch, &result, NULL);
+        remove_report(batch, &result, NULL);
         batch_free(batch);
         return -1;
     }

@@ -18,7 +18,7 @@ struct mr_sweep {
 
 static int list_page(struct mr_sweep *sweep);
 
-static void end(struct mr_sweep *sweep, enum mr_code code, const char *text)
+static void sweep_end(struct mr_sweep *sweep, enum mr_code code, const char *text)
 {
     sweep->so_far.code = code;
     sweep->so_far.text = text;
@@ -29,16 +29,16 @@ static void end(struct mr_sweep *sweep, enum mr_code code, const char *text)
 }
 
 /* Nothing of the page is under way any more: the next one, or the end. */
-static void go_on(struct mr_sweep *sweep)
+static void sweep_go_on(struct mr_sweep *sweep)
 {
     if (sweep->options.progress)
         sweep->options.progress(sweep->options.arg, &sweep->so_far);
     if (sweep->bad)
-        end(sweep, MR_E_NO_MEMORY, "no memory for a page of the listing");
+        sweep_end(sweep, MR_E_NO_MEMORY, "no memory for a page of the listing");
     else if (!sweep->token)
-        end(sweep, MR_OK, "");
+        sweep_end(sweep, MR_OK, "");
     else if (list_page(sweep) != 0)
-        end(sweep, mr_error_code(), mr_error_text());
+        sweep_end(sweep, mr_error_code(), mr_error_text());
 }
 
 static void removed(void *arg, const char *name, enum mr_code code, const char *text)
@@ -53,12 +53,12 @@ static void removed(void *arg, const char *name, enum mr_code code, const char *
     }
 }
 
-static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+static void sweep_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct mr_sweep *sweep = arg;
     sweep->listing = NULL;
     if (result->code != MR_OK) {
-        end(sweep, result->code, result->text);
+        sweep_end(sweep, result->code, result->text);
         return;
     }
     for (size_t i = 0; i < page->count; i++) {
@@ -82,19 +82,19 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     }
     (void)mr_remover_flush(sweep->remover);
     if (mr_remover_under_way(sweep->remover) == 0)
-        go_on(sweep);
+        sweep_go_on(sweep);
 }
 
 static void idle(void *arg)
 {
-    go_on(arg);
+    sweep_go_on(arg);
 }
 
 static int list_page(struct mr_sweep *sweep)
 {
     struct mr_store_list_request request = {
         .prefix = sweep->options.prefix, .page_token = sweep->token, .after = sweep->last, .with_times = true};
-    sweep->listing = mr_transfer_list(sweep->options.engine, sweep->options.store, &request, page_arrived, sweep);
+    sweep->listing = mr_transfer_list(sweep->options.engine, sweep->options.store, &request, sweep_page_arrived, sweep);
     return sweep->listing ? 0 : -1;
 }
 

@@ -65,7 +65,7 @@ void mr_temporary_name_of(const struct mr_temporary_bucket *bucket, uint64_t num
 }
 
 /* Made by us, or by a predecessor whose work we go on with. */
-static bool is_ours(const struct mr_temporaries *t, const struct mr_maker *maker)
+static bool temporary_is_ours(const struct mr_temporaries *t, const struct mr_maker *maker)
 {
     return mr_maker_equal(maker, &t->maker) || (mr_maker_is_write(maker) && maker->slot == t->maker.slot &&
                                                 maker->start < t->maker.start && strcmp(maker->run, t->maker.run) == 0);
@@ -98,7 +98,7 @@ static bool verdict(void *arg, const struct mr_store_item *item, int64_t age_s)
     struct mr_maker maker;
     uint64_t number;
     bool known = mr_maker_parse(item->name + strlen(MR_TEMPORARY_PREFIX), &maker, &number);
-    if (known && is_ours(t, &maker))
+    if (known && temporary_is_ours(t, &maker))
         return !in_use(bucket, handle_of(maker.start, number));
     return mr_temporary_is_dead(known ? &maker : NULL, age_s, -1, t->marks,
                                 known && mr_run_lives(&t->life, maker.run, t->marks));

@@ -66,7 +66,7 @@ struct mr_upload_janitor {
 
 /* ---- its entries ---- */
 
-static void go_on(struct job *job);
+static void upload_janitor_go_on(struct job *job);
 
 static void note_failure(struct job *job, const char *text)
 {
@@ -86,7 +86,7 @@ static void on_aborted(void *arg, const struct mr_store_result *result)
         mr_log_info("an unfinished upload of a dead run was removed: %s",
                     mr_upload_uri(&job->entries.items[job->next], uri, sizeof uri));
     job->next++;
-    go_on(job);
+    upload_janitor_go_on(job);
 }
 
 /*
@@ -166,7 +166,7 @@ static void end_job(struct job *job)
 }
 
 /* The next request; after the last one, the end of the log. */
-static void go_on(struct job *job)
+static void upload_janitor_go_on(struct job *job)
 {
     while (job->next < job->entries.count && !job->transfer) {
         job->transfer = start_one(job, &job->entries.items[job->next]);
@@ -272,7 +272,7 @@ static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
         if (record->busy || record->due_ns > now_ns || !job)
             continue;
         if (take_file(job, folder, record))
-            go_on(job);
+            upload_janitor_go_on(job);
         else
             record->due_ns = now_ns + (j->late_s + 1) * MR_SECOND_NS;
     }
@@ -329,7 +329,7 @@ void mr_upload_janitor_step(struct mr_upload_janitor *j, int64_t now_ns)
         job->transfer = NULL;
         note_failure(job, "its store does not answer");
         job->next++;
-        go_on(job);
+        upload_janitor_go_on(job);
     }
     if (now_ns >= j->scan_ns)
         scan_folder(j, now_ns);

@@ -75,7 +75,7 @@ static void entry_close(struct mr_upload_entry *entry)
     free(entry->id);
 }
 
-static struct mr_upload_entry *find(const struct mr_upload_entries *entries, uint64_t number)
+static struct mr_upload_entry *upload_record_find(const struct mr_upload_entries *entries, uint64_t number)
 {
     for (unsigned i = 0; i < entries->count; i++)
         if (entries->items[i].number == number)
@@ -117,7 +117,7 @@ static void read_line(struct mr_upload_entries *entries, char *line)
 {
     char *rest = line, *kind = word(&rest), *number = word(&rest), *end = NULL;
     uint64_t n = number ? strtoull(number, &end, 10) : 0;
-    struct mr_upload_entry *entry = n ? find(entries, n) : NULL;
+    struct mr_upload_entry *entry = n ? upload_record_find(entries, n) : NULL;
     if (n == 0 || *end)
         return;
     if (strcmp(kind, "B") == 0 && !entry && rest) {

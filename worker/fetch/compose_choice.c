@@ -40,8 +40,8 @@ struct mr_compose_choice {
     unsigned windows, under_way[2];
     struct window window;
     struct mr_trial_cost costs[2];
-    unsigned refused; /* composes in a row */
-    uint64_t busy;    /* answers 429 and 503 to composes, as of the last step */
+    unsigned refused;   /* composes in a row */
+    uint64_t throttled; /* answers 429 and 503 to composes, as of the last step */
 };
 
 static int64_t cpu_now_ns(void)
@@ -52,7 +52,7 @@ static int64_t cpu_now_ns(void)
 }
 
 /* Once a decision: one worker reports for all. */
-static void report(struct mr_compose_choice *c, const char *decision, const char *why)
+static void compose_choice_report(struct mr_compose_choice *c, const char *decision, const char *why)
 {
     char text[MR_TRIAL_TEXT + 64];
     snprintf(text, sizeof text, "%s: %s", decision, why);
@@ -72,7 +72,7 @@ static void report(struct mr_compose_choice *c, const char *decision, const char
 static void decide(struct mr_compose_choice *c, enum state state, const char *why)
 {
     c->state = state;
-    report(c, state == ON ? "on" : state == OFF ? "off" : "to be tried", why);
+    compose_choice_report(c, state == ON ? "on" : state == OFF ? "off" : "to be tried", why);
 }
 
 /* ---- facts ---- */
@@ -111,7 +111,7 @@ static void permissions_arrived(void *arg, const struct mr_store_result *result,
         decide(c, OFF, mr_error_text());
 }
 
-static void ask(struct mr_compose_choice *c)
+static void compose_choice_ask(struct mr_compose_choice *c)
 {
     c->facts = (struct mr_trial_facts){
         .emulator = !mr_trial_is_google(c->options.info->endpoint),
@@ -198,9 +198,9 @@ void mr_compose_choice_answered(struct mr_compose_choice *c, const struct mr_sto
 
 void mr_compose_choice_step(struct mr_compose_choice *c)
 {
-    uint64_t busy = mr_transfer_counters(c->options.net->engine)->compose_busy;
-    bool more = busy > c->busy;
-    c->busy = busy;
+    uint64_t throttled = mr_transfer_counters(c->options.net->engine)->compose_throttled;
+    bool more = throttled > c->throttled;
+    c->throttled = throttled;
     if (more && c->is_auto && (c->state == TRIAL || c->state == ON))
         decide(c, OFF, "the store answers composes with 429 (too many requests): it limits them more than reads");
     else if (c->state == TRIAL)
@@ -227,7 +227,7 @@ struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_o
         return NULL;
     }
     c->options = *options;
-    c->busy = mr_transfer_counters(options->net->engine)->compose_busy;
+    c->throttled = mr_transfer_counters(options->net->engine)->compose_throttled;
     switch (options->net->config->fetch.compose) {
     case MR_COMPOSE_ALWAYS:
         decide(c, ON, "as fetch.compose says");
@@ -237,7 +237,7 @@ struct mr_compose_choice *mr_compose_choice_new(const struct mr_compose_choice_o
         break;
     default:
         c->is_auto = true;
-        ask(c);
+        compose_choice_ask(c);
     }
     return c;
 }

@@ -58,7 +58,7 @@ bool mr_datasets_any_composes(const struct mr_datasets *datasets)
     return false;
 }
 
-static int drop(struct mr_datasets *datasets, uint64_t id)
+static int datasets_drop(struct mr_datasets *datasets, uint64_t id)
 {
     struct mr_open_dataset *ds = &datasets->items[id];
     if (ds->open) { /* the store stays: others may use it, and the next one of this bucket will */
@@ -78,7 +78,7 @@ void mr_datasets_step(struct mr_datasets *datasets)
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_open_dataset *ds = &datasets->items[i];
         if (ds->dropping && ds->jobs == 0)
-            (void)drop(datasets, i); /* its failure shows at the next receive */
+            (void)datasets_drop(datasets, i); /* its failure shows at the next receive */
         if (ds->choice)
             mr_compose_choice_step(ds->choice);
     }
@@ -90,7 +90,7 @@ static int open_choice(struct mr_datasets *datasets, struct mr_open_dataset *ds,
     struct mr_compose_choice_options options = {
         .net = datasets->net, .link = datasets->link, .store = ds->store, .info = &ds->index.info, .dataset = id};
     bool list_soon = datasets->link->slot == 0 && datasets->net->config->fetch.compose != MR_COMPOSE_NEVER;
-    if (uri->scheme != MR_SCHEME_GS || ds->for_reader || mr_index_shard_count(&ds->index) > 0)
+    if (uri->scheme != MR_SCHEME_GS || ds->ranged || mr_index_shard_count(&ds->index) > 0)
         return 0;
     options.bucket =
         mr_temporaries_bucket(datasets->temporaries, ds->store, ds->index.info.endpoint, uri->bucket, list_soon);
@@ -114,9 +114,9 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
 {
     uint64_t id;
     const char *text;
-    bool for_reader;
+    bool ranged;
     if (mr_msg_get_u64(msg, "dataset", &id) != 0 || mr_msg_get_str(msg, "uri", &text) != 0 ||
-        mr_msg_get_bool(msg, "ranged", &for_reader) != 0)
+        mr_msg_get_bool(msg, "ranged", &ranged) != 0)
         return -1;
     int fd = mr_msg_take_fd(msg, 0);
     if (fd < 0)
@@ -128,7 +128,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
         return -1;
     }
     struct mr_open_dataset *ds = &datasets->items[id];
-    ds->for_reader = for_reader;
+    ds->ranged = ranged;
     int rc = 0;
     ds->open = open_dataset(datasets, ds, id, fd, &uri) == 0;
     if (!ds->open) { /* no memory, bad configuration or credentials: this data set fails, the others go on */
@@ -150,7 +150,7 @@ int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg)
         return -1;
     }
     if (datasets->items[id].jobs == 0)
-        return drop(datasets, id);
+        return datasets_drop(datasets, id);
     datasets->items[id].dropping = true;
     return 0;
 }

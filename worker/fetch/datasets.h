@@ -15,7 +15,7 @@
 
 struct mr_open_dataset {
     bool open;
-    bool for_reader; /* a reader data set (supervisor/dataset_end.h): read in blocks, never composed */
+    bool ranged; /* a ranged data set (supervisor/dataset_end.h): read in blocks, never composed */
     struct mr_index index;
     struct mr_store *store;
     struct mr_compose_choice *choice; /* NULL: its store cannot compose */

@@ -181,7 +181,7 @@ static void drop_lane(struct fetch_worker *f, uint64_t lane)
     mr_role_send(&f->role, MR_MSG_DROPPED, "lane", lane);
 }
 
-static int handle(struct mr_role *role, struct mr_msg_in *msg)
+static int fetch_handle(struct mr_role *role, struct mr_msg_in *msg)
 {
     struct fetch_worker *f = worker_of(role);
     uint64_t lane;
@@ -231,7 +231,7 @@ static void count_producer(struct fetch_worker *f)
     mr_counter_set(f->role.link.counters, MR_WC_ARENA_BACKED_BYTES, mr_producer_backed_bytes(f->producer));
 }
 
-static void count(struct mr_role *role)
+static void fetch_count(struct mr_role *role)
 {
     struct fetch_worker *f = worker_of(role);
     struct mr_transfer_counters *last = &f->counted;
@@ -276,7 +276,7 @@ static enum mr_role_rest rest(struct mr_role *role)
 
 /* ---- life ---- */
 
-static int init(struct mr_role *role)
+static int fetch_init(struct mr_role *role)
 {
     struct fetch_worker *f = worker_of(role);
     struct mr_maker maker = mr_maker_of(role->link.board->run_id, role->link.slot, role->link.generation);
@@ -299,7 +299,7 @@ static bool is_cleaning_up(struct mr_role *role)
 }
 
 /* The end: tickets go back at once; temporary objects are waited for, since nobody else may come to delete them. */
-static bool finish(struct mr_role *role)
+static bool fetch_finish(struct mr_role *role)
 {
     struct fetch_worker *f = worker_of(role);
     int64_t until_ns = mr_clock_mono_ns() + FINISH_MS * MR_MILLISECOND_NS;
@@ -314,8 +314,8 @@ static bool finish(struct mr_role *role)
 
 static const struct mr_role_ops ops = {
     .kind = {.role = "fetch", .is_woken = true},
-    .init = init,
-    .handle = handle,
+    .init = fetch_init,
+    .handle = fetch_handle,
     .arena_name = "the arena",
     .arena_populated = true,
     .arena_mapped = arena_mapped,
@@ -323,8 +323,8 @@ static const struct mr_role_ops ops = {
     .rest = rest,
     .is_busy = is_busy,
     .tick = tick,
-    .count = count,
-    .finish = finish,
+    .count = fetch_count,
+    .finish = fetch_finish,
 };
 
 int mr_fetch_main(unsigned slot)

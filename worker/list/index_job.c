@@ -93,7 +93,7 @@ static int send_done(struct mr_link *link, uint64_t dataset, uint64_t requests, 
 }
 
 /* The data set is ready by now: a cache that fails does not concern it. */
-static void keep(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests)
+static void index_job_keep(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests)
 {
     const struct mr_index_file_extra extra = {requests, want->identity.exclude_classes};
     char folder[PATH_MAX];
@@ -106,15 +106,15 @@ static void keep(const struct mr_index_want *want, const struct mr_index *index,
 }
 
 /* The image at fd is the data set's: report it, then keep it. */
-static int finish(struct mr_link *link, const struct request *r, uint64_t requests, const char *from, bool cached,
-                  int fd)
+static int index_job_finish(struct mr_link *link, const struct request *r, uint64_t requests, const char *from,
+                            bool cached, int fd)
 {
     struct mr_index index;
     if (mr_index_map(&index, fd) != 0)
         return mr_link_send_failed(link, r->dataset, UINT64_MAX);
     int rc = send_done(link, r->dataset, requests, from, &index, fd);
     if (rc == 0 && !cached && !r->replace) /* `millrace index` has its own copy */
-        keep(&r->want, &index, requests);
+        index_job_keep(&r->want, &index, requests);
     mr_index_close(&index);
     return rc;
 }
@@ -220,8 +220,8 @@ static int concat_all(const struct mr_index_job *job, struct mr_link *link, cons
         if (rc < 0)
             goto failed;
     }
-    rc = rc == 1 ? finish(link, r, found.requests, found.from, false, other)
-                 : finish(link, r, r->requests, "", false, fd);
+    rc = rc == 1 ? index_job_finish(link, r, found.requests, found.from, false, other)
+                 : index_job_finish(link, r, r->requests, "", false, fd);
     goto out;
 failed:
     rc = mr_link_send_failed(link, r->dataset, UINT64_MAX);
@@ -309,7 +309,7 @@ int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in
     if (rc == 0)
         rc = mr_index_load(&r->want, fd, &found);
     if (rc == 0)
-        rc = finish(link, r, found.requests, found.from, found.cached, fd);
+        rc = index_job_finish(link, r, found.requests, found.from, found.cached, fd);
     else if (rc < 0)
         rc = mr_link_send_failed(link, dataset, UINT64_MAX);
     else

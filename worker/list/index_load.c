@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "shm/index/shards.h"
 #include "shm/memory/segment.h"
+#include "worker/store/s3.h"
 
 #define FIRST_BYTES    (UINT64_C(64) << 10) /* of an object: its head, and most often all of its header */
 #define REPLACED_TRIES 8                    /* of an index that other nodes are replacing */
@@ -163,7 +164,7 @@ static int use_file(const struct mr_index_want *want, const struct mr_index_file
     return rc == 0 ? unpack_file(file, fd, name, out, found) : rc;
 }
 
-static void refuse(const char *name)
+static void index_load_refuse(const char *name)
 {
     mr_error_append("the index %s cannot be used (remove it, and it is made again)", name);
 }
@@ -180,7 +181,7 @@ static int load_path(const struct mr_index_want *want, int out, struct mr_index_
     if (rc == 0)
         rc = use_file(want, &file, fd, want->place, out, found);
     else
-        refuse(want->place);
+        index_load_refuse(want->place);
     mr_index_file_close(&file);
     close(fd);
     return rc;
@@ -240,14 +241,14 @@ static int download_and_use(const struct mr_index_want *want, struct mr_store *s
     if (download(want->net, store, key, item, fd, 0, first) != 0)
         return -1;
     if (mr_index_file_head(fd, &header) != 0) {
-        refuse(want->place);
+        index_load_refuse(want->place);
         return -1;
     }
     if (download(want->net, store, key, item, fd, first, header) != 0)
         return -1;
     int rc = mr_index_file_open(&file, fd);
     if (rc != 0)
-        refuse(want->place);
+        index_load_refuse(want->place);
     else
         rc = judge_file(want, &file, want->place, item->size);
     if (rc == 0)
@@ -431,7 +432,7 @@ struct differences {
     unsigned shown;
 };
 
-static void show(struct differences *d, char sign, const char *name)
+static void index_load_show(struct differences *d, char sign, const char *name)
 {
     size_t used = strlen(d->names);
     size_t length = strlen(name), skipped = length > NAME_SHOWN ? length - NAME_SHOWN : 0;
@@ -440,7 +441,7 @@ static void show(struct differences *d, char sign, const char *name)
                  skipped > 0 ? "..." : "", name + skipped);
 }
 
-static int compare(const struct mr_index *then, const struct mr_index *now, struct differences *d)
+static int index_load_compare(const struct mr_index *then, const struct mr_index *now, struct differences *d)
 {
     static struct mr_index_iter a, b;
     mr_index_iter_init(&a, then, 0);
@@ -453,13 +454,13 @@ static int compare(const struct mr_index *then, const struct mr_index *now, stru
             return -1;
         if (order < 0) {
             d->removed++;
-            show(d, '-', a.name);
+            index_load_show(d, '-', a.name);
         } else if (order > 0) {
             d->added++;
-            show(d, '+', b.name);
+            index_load_show(d, '+', b.name);
         } else if (one.version != two.version || one.size != two.size) {
             d->changed++;
-            show(d, '~', a.name);
+            index_load_show(d, '~', a.name);
         }
         if (order <= 0)
             left = mr_index_iter_next(&a, &one);
@@ -484,7 +485,7 @@ static int compare_cached(const struct mr_index_want *want, const struct mr_inde
         rc = load_cached(&any, digest, out, &found);
     struct mr_index then;
     if (rc == 0 && mr_index_map(&then, out) == 0) {
-        rc = mr_index_shard_count(now) > 0 ? 1 : compare(&then, now, d); /* keys are in no order */
+        rc = mr_index_shard_count(now) > 0 ? 1 : index_load_compare(&then, now, d); /* keys are in no order */
         mr_index_close(&then);
         snprintf(from, size, "%s", found.from);
     }

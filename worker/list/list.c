@@ -23,7 +23,7 @@
 /* One range at a time. */
 struct range {
     bool busy;
-    bool for_reader; /* of a reader data set (supervisor/dataset_end.h): its reader reports a failure */
+    bool ranged; /* of a ranged data set (supervisor/dataset_end.h): its reader reports a failure */
     uint64_t id, dataset;
     struct mr_uri uri;
     struct mr_store *store;
@@ -92,7 +92,7 @@ static void range_close(struct lister *l)
 /* The data set cannot be listed: reports it, and is ready for other work. */
 static void range_failed(struct lister *l)
 {
-    if (l->range.for_reader)
+    if (l->range.ranged)
         mr_log_debug("%s", mr_error_text());
     else
         mr_log_error("%s", mr_error_text());
@@ -171,7 +171,7 @@ static int range_done(struct lister *l)
     return rc < 0 ? -1 : 0;
 }
 
-static void drop(struct lister *l, enum mr_index_drop kind, uint64_t n)
+static void list_drop(struct lister *l, enum mr_index_drop kind, uint64_t n)
 {
     mr_index_builder_drop(l->range.builder, kind, n);
     mr_counter_add(l->role.link.counters, MR_WC_DROPPED_FOLDER + (unsigned)kind, n);
@@ -185,7 +185,7 @@ static int add_shard(struct lister *l, const struct mr_store_item *item)
         return -1;
     if (is_shard)
         return mr_shards_add(l->range.shards, item->name, item->size, item->generation);
-    drop(l, MR_DROP_NO_SHARD, 1);
+    list_drop(l, MR_DROP_NO_SHARD, 1);
     return 0;
 }
 
@@ -205,15 +205,15 @@ static int add_item(struct lister *l, const struct mr_store_item *item)
 {
     struct range *r = &l->range;
     if (item->size == 0 && item->name_length > 0 && item->name[item->name_length - 1] == '/') {
-        drop(l, MR_DROP_FOLDER, 1);
+        list_drop(l, MR_DROP_FOLDER, 1);
         return 0;
     }
     if (strncmp(item->name, MR_TEMPORARY_PREFIX, strlen(MR_TEMPORARY_PREFIX)) == 0) {
-        drop(l, MR_DROP_TEMPORARY, 1);
+        list_drop(l, MR_DROP_TEMPORARY, 1);
         return 0;
     }
     if (excluded_class(l, item->storage_class)) {
-        drop(l, MR_DROP_CLASS, 1);
+        list_drop(l, MR_DROP_CLASS, 1);
         return 0;
     }
     if (r->shards)
@@ -274,7 +274,7 @@ static int take_page(struct lister *l, const struct mr_store_page *page)
     mr_counter_add(l->role.link.counters, MR_WC_LIST_PAGES, 1);
     mr_counter_add(l->role.link.counters, MR_WC_LISTED, page->count);
     if (page->skipped)
-        drop(l, MR_DROP_SPECIAL, page->skipped);
+        list_drop(l, MR_DROP_SPECIAL, page->skipped);
     for (size_t i = 0; i < page->count; i++) {
         mr_shape_add(&r->shape, i > 0 ? page->items[i - 1].name : r->last, page->items[i].name);
         if (add_item(l, &page->items[i]) != 0)
@@ -302,7 +302,7 @@ static int take_page(struct lister *l, const struct mr_store_page *page)
     return ask_page(l);
 }
 
-static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+static void list_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct lister *l = arg;
     if (result->code != MR_OK)
@@ -332,7 +332,7 @@ static int ask_page(struct lister *l)
         .page_token = r->token,
         .after = r->last,
     };
-    return mr_transfer_list(l->role.net.engine, r->store, &request, page_arrived, l) ? 0 : -1;
+    return mr_transfer_list(l->role.net.engine, r->store, &request, list_page_arrived, l) ? 0 : -1;
 }
 
 /* ---- an explicit list of names ---- */
@@ -368,7 +368,7 @@ static void name_arrived(void *arg, const struct mr_store_result *result, const 
     mr_role_count_operations(&l->role);
     if (result->code != MR_OK) {
         mr_error_set(result->code, "%s", result->text);
-        if (!l->range.for_reader)
+        if (!l->range.ranged)
             mr_error_append("the list of objects");
         range_failed(l);
         return;
@@ -475,7 +475,7 @@ static int take_range(struct lister *l, struct mr_msg_in *msg)
         return -1;
     }
     if (mr_msg_get_u64(msg, "dataset", &r->dataset) != 0 || mr_msg_get_u64(msg, "range", &r->id) != 0 ||
-        mr_msg_get_bool(msg, "ranged", &r->for_reader) != 0)
+        mr_msg_get_bool(msg, "ranged", &r->ranged) != 0)
         return -1;
     r->busy = true;
     l->split_wanted = false;
@@ -491,7 +491,7 @@ static int take_range(struct lister *l, struct mr_msg_in *msg)
     return 0;
 }
 
-static int split(struct lister *l, struct mr_msg_in *msg)
+static int list_split(struct lister *l, struct mr_msg_in *msg)
 {
     uint64_t id, level;
     if (mr_msg_get_u64(msg, "range", &id) != 0 || mr_msg_get_u64(msg, "level", &level) != 0)
@@ -504,14 +504,14 @@ static int split(struct lister *l, struct mr_msg_in *msg)
     return 0; /* it was done while the message was under way: RANGE_DONE has been sent */
 }
 
-static int handle(struct mr_role *role, struct mr_msg_in *msg)
+static int list_handle(struct mr_role *role, struct mr_msg_in *msg)
 {
     struct lister *l = MR_CONTAINER_OF(role, lister, role);
     switch (msg->type) {
     case MR_MSG_RANGE:
         return take_range(l, msg);
     case MR_MSG_SPLIT:
-        return split(l, msg);
+        return list_split(l, msg);
     case MR_MSG_CONCAT:
         return mr_index_job_concat(&l->job, &role->link, &role->net, msg);
     case MR_MSG_INDEX_LOAD:
@@ -521,7 +521,7 @@ static int handle(struct mr_role *role, struct mr_msg_in *msg)
     }
 }
 
-static const struct mr_role_ops ops = {.kind = {.role = "list"}, .handle = handle};
+static const struct mr_role_ops ops = {.kind = {.role = "list"}, .handle = list_handle};
 
 int mr_list_main(unsigned slot)
 {

@@ -8,13 +8,13 @@
 
 #include "base/error.h"
 
-static int compare(const void *a, const void *b)
+static int names_compare(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b); /* glibc compares as unsigned bytes */
 }
 
-static int add(struct mr_names *names, size_t *room, const char *line, size_t number, enum mr_scheme scheme,
-               const char *bucket)
+static int names_add(struct mr_names *names, size_t *room, const char *line, size_t number, enum mr_scheme scheme,
+                     const char *bucket)
 {
     struct mr_uri uri;
     if (mr_uri_init(&uri, line) != 0) {
@@ -48,7 +48,7 @@ static int add(struct mr_names *names, size_t *room, const char *line, size_t nu
 static void make_unique(struct mr_names *names)
 {
     size_t kept = 0;
-    qsort(names->names, names->count, sizeof *names->names, compare);
+    qsort(names->names, names->count, sizeof *names->names, names_compare);
     for (size_t i = 0; i < names->count; i++) {
         if (kept > 0 && strcmp(names->names[kept - 1], names->names[i]) == 0)
             free(names->names[i]);
@@ -78,7 +78,7 @@ int mr_names_init(struct mr_names *names, int fd, enum mr_scheme scheme, const c
             mr_error_set(MR_E_USAGE, "line %zu of the list of objects holds a NUL", number);
             rc = -1;
         } else if (n > 0) {
-            rc = add(names, &room, line, number, scheme, bucket);
+            rc = names_add(names, &room, line, number, scheme, bucket);
         }
     }
     if (rc == 0 && !feof(in)) { /* -1 is also what a lack of memory gives */

@@ -81,7 +81,7 @@ static int take_member(struct mr_shard_reader *r, const struct mr_tar_member *me
 static void got_window(void *arg, const struct mr_transfer_result *result);
 
 /* Bytes from `from` on into the window. */
-static int ask(struct mr_shard_reader *r, uint64_t from, size_t bytes)
+static int shard_reader_ask(struct mr_shard_reader *r, uint64_t from, size_t bytes)
 {
     struct mr_shards *s = r->shards;
     uint64_t left = r->shard->size - from, needed = r->tar.at - from + r->tar.need;
@@ -121,12 +121,12 @@ static int ask_next(struct mr_shard_reader *r)
     if (next >= end && next - end >= HOP_MIN && !r->shards->options.checksums) {
         r->has_crc = false;
         r->hopped = true;
-        return ask(r, next, HOP_BYTES);
+        return shard_reader_ask(r, next, HOP_BYTES);
     }
     if (next > end)
         next = end;
     sum_to(r, next);
-    return ask(r, next, r->hopped ? FIRST_BYTES : STREAM_BYTES);
+    return shard_reader_ask(r, next, r->hopped ? FIRST_BYTES : STREAM_BYTES);
 }
 
 /* ---- its end ---- */
@@ -363,7 +363,7 @@ static bool follow_sidecar(struct mr_shard_reader *r, struct mr_tar_member *memb
 /* ---- members ---- */
 
 /* A member, of which `read` says whether its header was. */
-static int take(struct mr_shard_reader *r, const struct mr_tar_member *member, bool read)
+static int shard_reader_take(struct mr_shard_reader *r, const struct mr_tar_member *member, bool read)
 {
     if (read && r->sidecar.count > 0 && mr_sidecar_compare(&r->sidecar, member) != 0)
         return refuse_sidecar(r) == 0 ? 1 : -1;
@@ -401,14 +401,14 @@ static int read_window(struct mr_shard_reader *r)
         int rc = 0;
         switch (mr_tar_next(&r->tar, r->window + (at - r->start), end - at, &member)) {
         case MR_TAR_MEMBER:
-            rc = take(r, &member, true);
+            rc = shard_reader_take(r, &member, true);
             break;
         case MR_TAR_MORE:
             if (r->length > 0 && wants_sidecar(r))
                 return s->sidecars == MR_SIDECARS_LOOKED_FOR ? wait_for_sidecars(r) : ask_sidecar(r);
             if (!follow_sidecar(r, &member))
                 return ask_next(r);
-            rc = take(r, &member, false);
+            rc = shard_reader_take(r, &member, false);
             break;
         case MR_TAR_END:
             return end_of_shard(r);
@@ -435,7 +435,7 @@ static int begin_shard(struct mr_shard_reader *r)
     r->has_crc = r->hopped = false;
     if (r->start > 0)
         r->start = r->length = 0;
-    return shard->size > 0 && r->length == 0 ? ask(r, 0, FIRST_BYTES) : read_window(r);
+    return shard->size > 0 && r->length == 0 ? shard_reader_ask(r, 0, FIRST_BYTES) : read_window(r);
 }
 
 int mr_shard_reader_start(struct mr_shards *s, struct mr_shard_reader *r, struct mr_shard *shard)

@@ -160,7 +160,7 @@ static int put_out_ready(struct mr_shards *s)
     return 0;
 }
 
-static int fail(struct mr_shards *s, const struct mr_shard *shard)
+static int shards_fail(struct mr_shards *s, const struct mr_shard *shard)
 {
     char uri[500];
     mr_shards_label(s, shard, uri, sizeof uri);
@@ -184,14 +184,14 @@ static int start_shards(struct mr_shards *s)
             if (put_out_ready(s) != 0)
                 return -1;
         } else if (mr_shard_reader_start(s, r, shard) != 0) {
-            return fail(s, shard);
+            return shards_fail(s, shard);
         }
     }
     return 0;
 }
 
 /* What is put out makes room for others to start, and an empty one may be done at once: again until nothing moves. */
-static int go_on(struct mr_shards *s)
+static int shards_go_on(struct mr_shards *s)
 {
     uint32_t before;
     do {
@@ -203,7 +203,7 @@ static int go_on(struct mr_shards *s)
 }
 
 /* False: there is no further one. */
-static bool report(struct mr_shards *s, bool failed)
+static bool shards_report(struct mr_shards *s, bool failed)
 {
     bool done = !failed && s->next_out == s->count;
     if (done && s->warned > MR_SHARDS_WARNED)
@@ -235,12 +235,12 @@ static bool answered(struct mr_shards *s, struct mr_shard *shard, int rc)
 {
     int64_t now_ns = mr_clock_mono_ns();
     bool done = shard->done;
-    rc = rc != 0 ? fail(s, shard) : done ? go_on(s) : 0;
+    rc = rc != 0 ? shards_fail(s, shard) : done ? shards_go_on(s) : 0;
     s->counts.passed = passed(s);
     if (rc == 0 && !done && now_ns - s->reported_ns < REPORT_NS)
         return true;
     s->reported_ns = now_ns;
-    return report(s, rc != 0);
+    return shards_report(s, rc != 0);
 }
 
 struct mr_shards *mr_shards_new(const struct mr_shards_options *options)
@@ -259,7 +259,7 @@ int mr_shards_start(struct mr_shards *s, const struct mr_index_identity *identit
         s->sidecars = MR_SIDECARS_NONE;
     else
         mr_index_cache_each_of_shards(config, identity, use_known, s);
-    if (go_on(s) != 0)
+    if (shards_go_on(s) != 0)
         return -1;
     return s->next_out == s->count;
 }

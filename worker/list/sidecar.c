@@ -28,8 +28,8 @@ static bool number(const char *text, uint64_t *value)
     return *text != '\0';
 }
 
-static int add(struct mr_sidecar *s, uint64_t line, const char *name, const char *offset, const char *size,
-               uint64_t shard_size)
+static int sidecar_add(struct mr_sidecar *s, uint64_t line, const char *name, const char *offset, const char *size,
+                       uint64_t shard_size)
 {
     struct mr_sidecar_member m = {.name = name, .name_length = strlen(name)};
     if (!number(offset, &m.data) || !number(size, &m.size))
@@ -75,7 +75,7 @@ static int take_sample(struct mr_sidecar *s, uint64_t line, char *text, uint64_t
         const char *offset = word(&text), *size = word(&text), *name = word(&text);
         if (!name)
             return bad_line(line, "a member without an offset, a size or a name");
-        if (add(s, line, name, offset, size, shard_size) != 0)
+        if (sidecar_add(s, line, name, offset, size, shard_size) != 0)
             return -1;
     }
     return 0;
@@ -92,7 +92,7 @@ static int take_member(struct mr_sidecar *s, uint64_t line, char *text, uint64_t
     if (!offset)
         return bad_line(line, "neither DALI's v1.2 nor a line of name, offset and size");
     *offset++ = '\0';
-    return add(s, line, text, offset, size, shard_size);
+    return sidecar_add(s, line, text, offset, size, shard_size);
 }
 
 static int take_lines(struct mr_sidecar *s, char *end, uint64_t shard_size)

@@ -68,7 +68,7 @@ static int64_t refresh_after_ns(int64_t lifetime_s)
     return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was old when it came: ask again soon */
 }
 
-static void on_token(void *arg, const struct mr_auth_token *token)
+static void auth_on_token(void *arg, const struct mr_auth_token *token)
 {
     struct mr_auth *auth = arg;
     auth->fetching = false;
@@ -312,7 +312,7 @@ static struct mr_auth *auth_make(struct mr_http *http, bool anonymous)
             auth_free(auth);
             return NULL;
         }
-        auth->source->done = on_token;
+        auth->source->done = auth_on_token;
         auth->source->arg = auth;
     }
     auth->next = auths;

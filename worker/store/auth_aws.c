@@ -96,7 +96,7 @@ out:
 
 static void next_step(struct mr_auth_aws *aws);
 
-static void finish(struct mr_auth_aws *aws)
+static void auth_aws_finish(struct mr_auth_aws *aws)
 {
     struct mr_auth_subject *subject = aws->subject;
     struct mr_text token = {0};
@@ -122,7 +122,7 @@ static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
     return 0;
 }
 
-static void on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void auth_aws_on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct mr_auth_aws *aws = call->arg;
     struct mr_auth_subject *subject = aws->subject;
@@ -152,7 +152,7 @@ static void on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
     subject->done(subject->arg, NULL);
 }
 
-static int ask(struct mr_auth_aws *aws, const char *method, const char *url, const char *path)
+static int auth_aws_ask(struct mr_auth_aws *aws, const char *method, const char *url, const char *path)
 {
     struct mr_auth_call *call = &aws->call;
     if (!url) {
@@ -171,7 +171,7 @@ static int ask(struct mr_auth_aws *aws, const char *method, const char *url, con
     else if (aws->session.length)
         mr_auth_call_line(call, "X-aws-ec2-metadata-token", aws->session.data);
     call->direct = true;
-    call->done = on_answer;
+    call->done = auth_aws_on_answer;
     call->arg = aws;
     return mr_auth_call_send(call);
 }
@@ -181,16 +181,16 @@ static void next_step(struct mr_auth_aws *aws)
 {
     const struct mr_auth_file *file = aws->subject->file;
     if (aws->region.length && aws->key.access_key_id) {
-        finish(aws);
+        auth_aws_finish(aws);
         return;
     }
     int rc;
     if (file->from.imdsv2_url && !aws->session.length)
-        rc = ask(aws, "PUT", file->from.imdsv2_url, NULL);
+        rc = auth_aws_ask(aws, "PUT", file->from.imdsv2_url, NULL);
     else if (!aws->region.length)
-        rc = ask(aws, "GET", file->from.region_url, NULL);
+        rc = auth_aws_ask(aws, "GET", file->from.region_url, NULL);
     else
-        rc = ask(aws, "GET", file->from.url, aws->role.length ? aws->role.data : NULL);
+        rc = auth_aws_ask(aws, "GET", file->from.url, aws->role.length ? aws->role.data : NULL);
     if (rc != 0)
         aws->subject->done(aws->subject->arg, NULL);
 }

@@ -14,7 +14,7 @@
 /* ---- the answer ---- */
 
 /* The token in text, which is overwritten, or NULL with mr_error. */
-static const char *parse(const struct mr_auth_file *file, char *text, size_t length, bool from_file)
+static const char *auth_exec_parse(const struct mr_auth_file *file, char *text, size_t length, bool from_file)
 {
     struct mr_auth_member members[] = {{"version", NULL},  {"success", NULL},       {"token_type", NULL},
                                        {"id_token", NULL}, {"saml_response", NULL}, {"expiration_time", NULL},
@@ -67,7 +67,7 @@ static const char *from_output_file(struct mr_auth_subject *subject, struct mr_t
     const char *path = subject->file->from.output_file;
     if (!path || mr_auth_text_read(text, path, MR_AUTH_TOKEN_MAX) != 0 || text->length == 0)
         return NULL;
-    return parse(subject->file, text->data, text->length, true);
+    return auth_exec_parse(subject->file, text->data, text->length, true);
 }
 
 /* ---- the program ---- */
@@ -78,7 +78,7 @@ static unsigned timeout_ms(const struct mr_auth_file *file)
     return ms < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : ms > TIMEOUT_MAX_MS ? TIMEOUT_MAX_MS : ms;
 }
 
-static void on_end(struct mr_auth_program *program, int code)
+static void auth_exec_on_end(struct mr_auth_program *program, int code)
 {
     struct mr_auth_subject *subject = MR_CONTAINER_OF(program, mr_auth_subject, program);
     struct mr_text text = {0};
@@ -89,7 +89,7 @@ static void on_end(struct mr_auth_program *program, int code)
         if (!token && mr_error_code() == MR_OK)
             mr_error_set(MR_E_DENIED, "the credentials executable printed nothing");
     } else if (code == 0) {
-        token = parse(subject->file, program->output, program->output_length, false);
+        token = auth_exec_parse(subject->file, program->output, program->output_length, false);
     }
     subject->done(subject->arg, token);
     mr_auth_text_wipe(&text);
@@ -136,7 +136,7 @@ static int start_program(struct mr_auth_subject *subject)
     } else {
         subject->program.name = "the credentials executable";
         subject->program.timeout_ms = timeout_ms(subject->file);
-        subject->program.done = on_end;
+        subject->program.done = auth_exec_on_end;
         rc = mr_auth_program_start(&subject->program, subject->http, subject->file->from.command,
                                    "GOOGLE_EXTERNAL_ACCOUNT_", added.data, added.length);
     }

@@ -21,7 +21,7 @@ struct external {
 
 /* ---- the exchange ---- */
 
-static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void auth_external_on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct external *external = call->arg;
     struct mr_auth_token token;
@@ -82,7 +82,7 @@ static int exchange(struct external *external, const char *subject_token)
             mr_auth_call_field(call, "options", options.data);
         mr_text_close(&options);
     }
-    call->done = on_token;
+    call->done = auth_external_on_token;
     call->arg = external;
     return mr_auth_call_send(call);
 }

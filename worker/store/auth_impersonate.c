@@ -35,7 +35,7 @@ static int64_t lifetime(const struct impersonate *impersonate, const char *expir
     return left > 0 && left <= LIFETIME_MAX_S ? left : asked;
 }
 
-static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void auth_impersonate_on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct impersonate *impersonate = call->arg;
     bool denied = answer->status == 403;
@@ -85,7 +85,7 @@ static int send(struct impersonate *impersonate, const char *token)
     char life[32];
     snprintf(life, sizeof life, "],\"lifetime\":\"%us\"}", file->lifetime_s ? file->lifetime_s : LIFETIME_S);
     mr_text_puts(&call->body, life);
-    call->done = on_token;
+    call->done = auth_impersonate_on_token;
     call->arg = impersonate;
     return mr_auth_call_send(call);
 }

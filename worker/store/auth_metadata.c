@@ -46,7 +46,7 @@ static int check_flavor(const struct metadata *metadata, const struct mr_auth_an
     return -1;
 }
 
-static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void auth_metadata_on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct metadata *metadata = call->arg;
     struct mr_auth_token token;
@@ -79,7 +79,7 @@ static void on_probe(struct mr_auth_call *call, struct mr_auth_answer *answer)
         return;
     }
     metadata->there = true;
-    if (send(metadata, TOKEN_PATH, MR_AUTH_SCOPE_STORAGE, on_token) != 0)
+    if (send(metadata, TOKEN_PATH, MR_AUTH_SCOPE_STORAGE, auth_metadata_on_token) != 0)
         mr_auth_fail(&metadata->base);
 }
 
@@ -87,7 +87,7 @@ static int metadata_start(struct mr_auth_source *source)
 {
     struct metadata *metadata = (struct metadata *)source;
     if (metadata->there)
-        return send(metadata, TOKEN_PATH, MR_AUTH_SCOPE_STORAGE, on_token);
+        return send(metadata, TOKEN_PATH, MR_AUTH_SCOPE_STORAGE, auth_metadata_on_token);
     int rc = send(metadata, "/", "", on_probe);
     metadata->call.tries = PROBE_TRIES;
     metadata->call.timeout_ms = PROBE_MS;

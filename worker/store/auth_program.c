@@ -35,7 +35,7 @@ static void poll_again(struct mr_auth_program *program)
     mr_http_timer_set(program->http, &program->timer, mr_clock_mono_ns() + POLL_MS * MR_MILLISECOND_NS);
 }
 
-static void finish(struct mr_auth_program *program, int status)
+static void auth_program_finish(struct mr_auth_program *program, int status)
 {
     program->pid = 0;
     close(program->fd);
@@ -68,7 +68,7 @@ static void run_poll(struct mr_http_timer *timer)
         return;
     }
     if (ended == program->pid && !full) {
-        finish(program, status);
+        auth_program_finish(program, status);
         return;
     }
     mr_auth_program_stop(program);
@@ -160,7 +160,7 @@ static char **make_environment(const char *replaced, const char *added, size_t a
 }
 
 /* copy: of the command, overwritten. */
-static int start(struct mr_auth_program *program, char *copy, char **environment)
+static int auth_program_start(struct mr_auth_program *program, char *copy, char **environment)
 {
     char *words[WORDS_MAX + 1];
     int pipe_fds[2] = {-1, -1}, count = mr_auth_split_words(copy, words, WORDS_MAX);
@@ -199,7 +199,7 @@ int mr_auth_program_start(struct mr_auth_program *program, struct mr_http *http,
     if (!program->output || !copy || !environment)
         mr_error_set(MR_E_NO_MEMORY, "no memory for %s", program->name);
     else
-        rc = start(program, copy, environment);
+        rc = auth_program_start(program, copy, environment);
     free(environment);
     free(copy);
     if (rc != 0) {

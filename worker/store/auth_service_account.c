@@ -26,7 +26,7 @@ struct service_account {
 };
 
 /* Adds ".<signature>" to what is there. 0, or -1 with mr_error. */
-static int sign(EVP_PKEY *key, struct mr_text *jwt)
+static int auth_service_account_sign(EVP_PKEY *key, struct mr_text *jwt)
 {
     unsigned char signature[1024];
     size_t length = sizeof signature;
@@ -78,7 +78,7 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
         mr_error_set(MR_E_NO_MEMORY, "no memory for a signed request");
         return -1;
     }
-    return sign(account->key, jwt);
+    return auth_service_account_sign(account->key, jwt);
 }
 
 static void explain(const struct service_account *account, bool clock_off, bool revoked)
@@ -101,7 +101,7 @@ static void explain(const struct service_account *account, bool clock_off, bool 
     }
 }
 
-static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void auth_service_account_on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct service_account *account = call->arg;
     struct mr_auth_token token;
@@ -127,7 +127,7 @@ static int service_account_start(struct mr_auth_source *source)
     mr_auth_call_line(&account->call, "Content-Type", "application/x-www-form-urlencoded");
     mr_auth_call_field(&account->call, "grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer");
     mr_auth_call_field(&account->call, "assertion", jwt.data);
-    account->call.done = on_token;
+    account->call.done = auth_service_account_on_token;
     account->call.arg = account;
     rc = mr_auth_call_send(&account->call);
 out:

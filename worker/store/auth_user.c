@@ -12,7 +12,7 @@ struct user {
     struct mr_auth_call call;
 };
 
-static void on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void auth_user_on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct user *user = call->arg;
     struct mr_auth_token token;
@@ -39,7 +39,7 @@ static int user_start(struct mr_auth_source *source)
     mr_auth_call_field(&user->call, "client_id", file->client_id);
     mr_auth_call_field(&user->call, "client_secret", file->client_secret);
     mr_auth_call_field(&user->call, "refresh_token", file->refresh_token);
-    user->call.done = on_token;
+    user->call.done = auth_user_on_token;
     user->call.arg = user;
     return mr_auth_call_send(&user->call);
 }

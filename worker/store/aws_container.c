@@ -18,7 +18,7 @@ struct container {
     char *url;
 };
 
-static void on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void aws_container_on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct container *container = call->arg;
     struct mr_aws_found found;
@@ -68,7 +68,7 @@ static int container_start(struct mr_aws_source *source)
     call->tries = TRIES;
     call->timeout_ms = TIMEOUT_MS;
     call->direct = strncmp(container->url, "http://", 7) == 0;
-    call->done = on_answer;
+    call->done = aws_container_on_answer;
     call->arg = container;
     return mr_auth_call_send(call);
 }

@@ -56,7 +56,7 @@ static bool is_good(const struct mr_aws_credentials *credentials)
            mr_http_now_ns(credentials->http) < credentials->expires_ns;
 }
 
-static void split(const struct mr_aws_credentials *credentials, struct mr_aws_keys *keys)
+static void aws_credentials_split(const struct mr_aws_credentials *credentials, struct mr_aws_keys *keys)
 {
     keys->access_key_id = credentials->keys.data;
     keys->secret_access_key = keys->access_key_id + strlen(keys->access_key_id) + 1;
@@ -70,7 +70,7 @@ static bool are_same(const struct mr_aws_credentials *credentials, const struct 
     if (!credentials->keys.length || credentials->has_token != (found->session_token != NULL))
         return false;
     struct mr_aws_keys keys;
-    split(credentials, &keys);
+    aws_credentials_split(credentials, &keys);
     return strcmp(keys.access_key_id, found->access_key_id) == 0 &&
            strcmp(keys.secret_access_key, found->secret_access_key) == 0 &&
            (!found->session_token || strcmp(keys.session_token, found->session_token) == 0);
@@ -96,7 +96,7 @@ static void set_times(struct mr_aws_credentials *credentials, int64_t expires_s)
 }
 
 /* 0, or -1 for no memory. */
-static int keep(struct mr_aws_credentials *credentials, const struct mr_aws_found *found)
+static int aws_credentials_keep(struct mr_aws_credentials *credentials, const struct mr_aws_found *found)
 {
     const char *token = found->session_token ? found->session_token : "";
     const char *strings[] = {found->access_key_id, found->secret_access_key, token};
@@ -145,7 +145,7 @@ static void on_found(void *arg, const struct mr_aws_found *found)
         return;
     }
     credentials->failed = false;
-    if (!same && keep(credentials, found) != 0) {
+    if (!same && aws_credentials_keep(credentials, found) != 0) {
         mr_auth_text_wipe(&credentials->keys);
         wake_all(credentials, MR_E_NO_MEMORY, "no memory for credentials");
         return;
@@ -209,7 +209,7 @@ bool mr_aws_credentials_get(struct mr_aws_credentials *credentials, struct mr_aw
         return true;
     if (!is_good(credentials) || (!credentials->failed && mr_http_now_ns(credentials->http) >= credentials->must_ns))
         return false;
-    split(credentials, keys);
+    aws_credentials_split(credentials, keys);
     return true;
 }
 

@@ -137,7 +137,7 @@ const char *mr_aws_profile_where(const struct mr_aws_files *files, const struct 
 
 /* ---- settings ---- */
 
-static int copy(char **to, const char *from)
+static int aws_files_copy(char **to, const char *from)
 {
     if (mr_text_dup(to, from && from[0] ? from : NULL) == 0)
         return 0;
@@ -199,21 +199,21 @@ int mr_aws_endpoint(const struct mr_aws_files *files, const char *service, char 
         mr_aws_is_true(mr_aws_profile_get(files, &profile, "ignore_configured_endpoint_urls")))
         return 0;
     if (mr_auth_env(variable))
-        return copy(url, mr_auth_env(variable));
+        return aws_files_copy(url, mr_auth_env(variable));
     if (mr_auth_env("AWS_ENDPOINT_URL"))
-        return copy(url, mr_auth_env("AWS_ENDPOINT_URL"));
+        return aws_files_copy(url, mr_auth_env("AWS_ENDPOINT_URL"));
     if (!there)
         return 0;
     if (services_endpoint(files, &profile, service, url) != 0 || *url)
         return *url ? 0 : -1;
-    return copy(url, mr_aws_profile_get(files, &profile, "endpoint_url"));
+    return aws_files_copy(url, mr_aws_profile_get(files, &profile, "endpoint_url"));
 }
 
 int mr_aws_secret_endpoint(const struct mr_aws_files *files, const char *service, const char *otherwise, char **url)
 {
     if (mr_aws_endpoint(files, service, url) != 0)
         return -1;
-    if (!*url && copy(url, otherwise) != 0)
+    if (!*url && aws_files_copy(url, otherwise) != 0)
         return -1;
     size_t length = strlen(*url);
     while (length > 0 && (*url)[length - 1] == '/')
@@ -247,7 +247,7 @@ int mr_aws_settings_read(const struct mr_aws_options *options, struct mr_aws_set
     if (rc == 0)
         rc = mr_aws_endpoint(&files, "s3", &settings->endpoint_url);
     if (rc == 0)
-        rc = copy(&settings->region, mr_aws_region(&files));
+        rc = aws_files_copy(&settings->region, mr_aws_region(&files));
     if (rc == 0 && bundle && bundle[0]) {
         settings->ca_bundle = mr_aws_path(bundle);
         rc = settings->ca_bundle ? 0 : -1;

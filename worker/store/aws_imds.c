@@ -33,15 +33,15 @@ struct imds {
 
 static int next(struct imds *imds);
 
-static void fail(struct imds *imds)
+static void aws_imds_fail(struct imds *imds)
 {
     mr_aws_fail(&imds->base);
 }
 
-static void go_on(struct imds *imds, int rc)
+static void aws_imds_go_on(struct imds *imds, int rc)
 {
     if (rc != 0 || next(imds) != 0)
-        fail(imds);
+        aws_imds_fail(imds);
 }
 
 /* Why there is no session token: most often nobody is there, or the answer does not reach a container. */
@@ -89,7 +89,7 @@ static void on_session(struct mr_auth_call *call, struct mr_auth_answer *answer)
             mr_error_set(MR_E_DENIED, "the instance's metadata service at %.100s gives no session token: is it one?",
                          imds->url);
     }
-    go_on(imds, rc);
+    aws_imds_go_on(imds, rc);
 }
 
 static void on_role(struct mr_auth_call *call, struct mr_auth_answer *answer)
@@ -111,7 +111,7 @@ static void on_role(struct mr_auth_call *call, struct mr_auth_answer *answer)
     if (missing)
         mr_error_append("this instance has no role: attach an instance profile (aws ec2 "
                         "associate-iam-instance-profile)");
-    go_on(imds, rc);
+    aws_imds_go_on(imds, rc);
 }
 
 static void on_keys(struct mr_auth_call *call, struct mr_auth_answer *answer)
@@ -121,7 +121,7 @@ static void on_keys(struct mr_auth_call *call, struct mr_auth_answer *answer)
     imds->role[0] = 0; /* the next start asks for it: it may be another */
     if (mr_auth_answer_check(call, answer, "keys") != 0 ||
         mr_aws_found_in_json(&found, answer->body, answer->length, "Token", imds->base.origin) != 0) {
-        fail(imds);
+        aws_imds_fail(imds);
         return;
     }
     int64_t now_s = mr_clock_wall_ns() / MR_SECOND_NS;
@@ -130,8 +130,8 @@ static void on_keys(struct mr_auth_call *call, struct mr_auth_answer *answer)
     mr_aws_give(&imds->base, &found);
 }
 
-static int ask(struct imds *imds, const char *method, const char *path, const char *rest,
-               void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer))
+static int aws_imds_ask(struct imds *imds, const char *method, const char *path, const char *rest,
+                        void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer))
 {
     struct mr_auth_call *call = &imds->call;
     mr_auth_call_init(call, imds->base.http, method, imds->url);
@@ -156,8 +156,8 @@ static int next(struct imds *imds)
         return -1;
     }
     if (!imds->role[0])
-        return ask(imds, "GET", ROLE_PATH, "", on_role);
-    return ask(imds, "GET", ROLE_PATH, imds->role, on_keys);
+        return aws_imds_ask(imds, "GET", ROLE_PATH, "", on_role);
+    return aws_imds_ask(imds, "GET", ROLE_PATH, imds->role, on_keys);
 }
 
 static void imds_cancel(struct mr_aws_source *source)
@@ -173,7 +173,7 @@ static int imds_start(struct mr_aws_source *source)
     struct imds *imds = (struct imds *)source;
     imds_cancel(source);
     mr_auth_text_reserve(&imds->session, MR_AUTH_TOKEN_MAX);
-    return ask(imds, "PUT", TOKEN_PATH, "", on_session);
+    return aws_imds_ask(imds, "PUT", TOKEN_PATH, "", on_session);
 }
 
 static void imds_destroy(struct mr_aws_source *source)

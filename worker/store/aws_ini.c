@@ -51,7 +51,7 @@ static bool is_space(char c)
 }
 
 /* Room for one more. 0, or -1 with mr_error. */
-static int grow(void **array, size_t *size, size_t count, size_t each)
+static int aws_ini_grow(void **array, size_t *size, size_t count, size_t each)
 {
     if (count < *size)
         return 0;
@@ -101,7 +101,8 @@ static int open_section(struct reader *reader, char *name)
         mr_error_set(MR_E_DENIED, "line %u: the section [%.100s] is there twice; merge the two", reader->line, name);
         return -1;
     }
-    if (grow((void **)&ini->sections, &ini->sections_size, (size_t)ini->section_count, sizeof *ini->sections) != 0)
+    if (aws_ini_grow((void **)&ini->sections, &ini->sections_size, (size_t)ini->section_count, sizeof *ini->sections) !=
+        0)
         return -1;
     ini->sections[ini->section_count] = (struct section){name, reader->line};
     reader->section = ini->section_count++;
@@ -132,7 +133,7 @@ static int open_value(struct reader *reader, char *text, char *end)
             return -1;
         }
     }
-    if (grow((void **)&ini->entries, &ini->entries_size, ini->entry_count, sizeof *ini->entries) != 0)
+    if (aws_ini_grow((void **)&ini->entries, &ini->entries_size, ini->entry_count, sizeof *ini->entries) != 0)
         return -1;
     ini->entries[ini->entry_count++] = (struct entry){reader->section, text, value, reader->line};
     reader->open = true;

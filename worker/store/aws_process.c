@@ -30,7 +30,7 @@ static int check_version(char *text, size_t length)
     return -1;
 }
 
-static void on_end(struct mr_auth_program *program, int code)
+static void aws_process_on_end(struct mr_auth_program *program, int code)
 {
     struct process *process = MR_CONTAINER_OF(program, process, program);
     struct mr_text copy = {0};
@@ -59,7 +59,7 @@ static int process_start(struct mr_aws_source *source)
     struct process *process = (struct process *)source;
     process->program.name = "credential_process";
     process->program.timeout_ms = TIMEOUT_MS;
-    process->program.done = on_end;
+    process->program.done = aws_process_on_end;
     if (mr_auth_program_start(&process->program, source->http, process->command, NULL, NULL, 0) == 0)
         return 0;
     mr_error_append("%s", source->origin);

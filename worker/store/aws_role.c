@@ -73,7 +73,7 @@ static void on_text(void *arg, const XML_Char *text, int length)
         mr_text_add(&xml->values[xml->open], text, (size_t)length);
 }
 
-static void on_end(void *arg, const XML_Char *name)
+static void aws_role_on_end(void *arg, const XML_Char *name)
 {
     struct sts_xml *xml = arg;
     (void)name;
@@ -82,14 +82,14 @@ static void on_end(void *arg, const XML_Char *name)
 }
 
 /* false: no XML. */
-static bool parse(struct sts_xml *xml, const char *text, size_t length)
+static bool aws_role_parse(struct sts_xml *xml, const char *text, size_t length)
 {
     static const XML_Memory_Handling_Suite wiping = {malloc, wiping_realloc, wiping_free};
     *xml = (struct sts_xml){.parser = XML_ParserCreate_MM(NULL, &wiping, NULL), .open = FIELDS};
     if (!xml->parser)
         return false;
     XML_SetUserData(xml->parser, xml);
-    XML_SetElementHandler(xml->parser, on_start, on_end);
+    XML_SetElementHandler(xml->parser, on_start, aws_role_on_end);
     XML_SetCharacterDataHandler(xml->parser, on_text);
     bool whole = XML_Parse(xml->parser, text, (int)length, 1) == XML_STATUS_OK;
     XML_ParserFree(xml->parser);
@@ -142,8 +142,8 @@ static const char *advice(const struct role *role, const char *code)
     return "";
 }
 
-static void refuse(const struct role *role, const struct mr_auth_call *call, const struct mr_auth_answer *answer,
-                   const struct sts_xml *xml)
+static void aws_role_refuse(const struct role *role, const struct mr_auth_call *call,
+                            const struct mr_auth_answer *answer, const struct sts_xml *xml)
 {
     const struct mr_text *code = &xml->values[CODE], *message = &xml->values[MESSAGE];
     if (answer->code != MR_OK || !code->length) {
@@ -159,15 +159,15 @@ static void refuse(const struct role *role, const struct mr_auth_call *call, con
                  answer->status, what[0] ? "; " : "", what);
 }
 
-static void on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
+static void aws_role_on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct role *role = call->arg;
     struct sts_xml xml = {.open = FIELDS};
-    bool whole = answer->code == MR_OK && parse(&xml, answer->body, answer->length);
+    bool whole = answer->code == MR_OK && aws_role_parse(&xml, answer->body, answer->length);
     struct mr_aws_found found = {.text = ""};
     int rc = -1;
     if (answer->code != MR_OK || answer->status / 100 != 2) {
-        refuse(role, call, answer, &xml);
+        aws_role_refuse(role, call, answer, &xml);
     } else if (!whole || !xml.values[ID].length || !xml.values[SECRET].length || !xml.values[TOKEN].length) {
         mr_error_set(MR_E_DENIED, "the answer of %.200s has no keys: is it the Security Token Service?", role->url);
     } else if (xml.values[END].length && (found.expires_s = mr_aws_parse_time(xml.values[END].data)) < 0) {
@@ -188,7 +188,7 @@ static void on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
     xml_close(&xml);
 }
 
-static void begin(struct role *role, const char *action)
+static void aws_role_begin(struct role *role, const char *action)
 {
     struct mr_auth_call *call = &role->call;
     char name[64], number[16];
@@ -205,13 +205,13 @@ static void begin(struct role *role, const char *action)
     snprintf(number, sizeof number, "%u", role->duration_s);
     if (role->duration_s)
         mr_auth_call_field(call, "DurationSeconds", number);
-    call->done = on_answer;
+    call->done = aws_role_on_answer;
     call->arg = role;
 }
 
 static int send_signed(struct role *role, const struct mr_aws_found *keys)
 {
-    begin(role, "AssumeRole");
+    aws_role_begin(role, "AssumeRole");
     struct mr_auth_call *call = &role->call;
     struct mr_text authorization = {0};
     mr_auth_text_reserve(&authorization, 1024);
@@ -268,7 +268,7 @@ static int send_web(struct role *role)
         if (!mr_auth_is_token(token.data) || strlen(token.data) != token.length) {
             mr_error_set(MR_E_DENIED, "%.300s holds no web identity token", role->token_file);
         } else {
-            begin(role, "AssumeRoleWithWebIdentity");
+            aws_role_begin(role, "AssumeRoleWithWebIdentity");
             mr_auth_call_field(&role->call, "WebIdentityToken", token.data);
             rc = mr_auth_call_send(&role->call);
         }

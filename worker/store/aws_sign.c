@@ -152,7 +152,7 @@ struct span {
     size_t name_length, value_length;
 };
 
-static int compare(const char *a, size_t a_length, const char *b, size_t b_length, int (*by)(int))
+static int aws_sign_compare(const char *a, size_t a_length, const char *b, size_t b_length, int (*by)(int))
 {
     for (size_t i = 0; i < a_length && i < b_length; i++) {
         int left = (unsigned char)a[i], right = (unsigned char)b[i];
@@ -173,13 +173,13 @@ static int lower(int c)
 
 static int by_name_and_value(const struct span *a, const struct span *b)
 {
-    int names = compare(a->name, a->name_length, b->name, b->name_length, NULL);
-    return names ? names : compare(a->value, a->value_length, b->value, b->value_length, NULL);
+    int names = aws_sign_compare(a->name, a->name_length, b->name, b->name_length, NULL);
+    return names ? names : aws_sign_compare(a->value, a->value_length, b->value, b->value_length, NULL);
 }
 
 static int by_lower_name(const struct span *a, const struct span *b)
 {
-    return compare(a->name, a->name_length, b->name, b->name_length, lower);
+    return aws_sign_compare(a->name, a->name_length, b->name, b->name_length, lower);
 }
 
 /* Equal ones keep their order. There are few, and most often they are in order. */
@@ -360,7 +360,7 @@ static int key_derive(struct mr_aws_signer *signer, const char *secret, const ch
     return rc;
 }
 
-static int sign(struct mr_aws_signer *signer, struct mr_text *to, const struct mr_aws_sign *request)
+static int aws_sign_sign(struct mr_aws_signer *signer, struct mr_text *to, const struct mr_aws_sign *request)
 {
     struct place place;
     if (split_url(request->url, &place) != 0) {
@@ -410,7 +410,7 @@ static int sign(struct mr_aws_signer *signer, struct mr_text *to, const struct m
 int mr_aws_sign(struct mr_text *to, const struct mr_aws_sign *request)
 {
     struct mr_aws_signer *signer = request->signer ? request->signer : mr_aws_signer_new();
-    int rc = signer ? sign(signer, to, request) : -1;
+    int rc = signer ? aws_sign_sign(signer, to, request) : -1;
     if (!request->signer)
         mr_aws_signer_destroy(signer);
     return rc;

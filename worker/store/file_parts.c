@@ -106,7 +106,7 @@ static struct file_upload *upload_find(struct file_store *store, const char *pat
 
 /* ---- begin ---- */
 
-static int begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
+static int file_parts_begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 {
     mr_leftover_name(MR_LEFTOVER_PARTS, id);
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
@@ -126,7 +126,7 @@ static int begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 static void run_begin(struct file_call *call)
 {
     char id[MR_LEFTOVER_SIZE], text[MR_FILE_TEXT];
-    struct mr_store_result result = mr_file_result(call, begin(call, id), text);
+    struct mr_store_result result = mr_file_result(call, file_parts_begin(call, id), text);
     call->done.parts_begin(call->arg, &result, result.code == MR_OK ? id : NULL);
     mr_file_call_end(call);
 }
@@ -218,7 +218,7 @@ static bool has_its_name(const struct file_call *call, const struct stat *st)
            there.st_dev == st->st_dev;
 }
 
-static int complete(struct file_call *call, struct stat *st)
+static int file_parts_complete(struct file_call *call, struct stat *st)
 {
     struct file_upload *upload = find_call(call);
     if (!upload)
@@ -243,7 +243,7 @@ static int complete(struct file_call *call, struct stat *st)
 static void run_complete(struct file_call *call)
 {
     struct stat st = {0};
-    int rc = complete(call, &st);
+    int rc = file_parts_complete(call, &st);
     char text[MR_FILE_TEXT];
     struct mr_store_result result = mr_file_result(call, rc, text);
     call->done.complete(call->arg, &result, rc == 0 ? mr_file_generation(&st) : 0);

@@ -45,7 +45,7 @@ static void close_write(struct file_call *call)
     free(write);
 }
 
-static void fail(struct file_call *call)
+static void file_write_fail(struct file_call *call)
 {
     char text[MR_FILE_TEXT];
     struct mr_store_result result = mr_file_result(call, -1, text);
@@ -102,7 +102,7 @@ void mr_file_set_write_error(int errnum)
         mr_error_set(mr_error_code(), "%s: free some space, or write elsewhere", mr_error_text());
 }
 
-static int put(struct file_write *file, const unsigned char *data, size_t length)
+static int file_write_put(struct file_write *file, const unsigned char *data, size_t length)
 {
     file->crc = mr_crc32c(file->crc, data, length);
     file->at += length;
@@ -179,11 +179,11 @@ static int publish(struct file_call *call, struct stat *st)
     return 0;
 }
 
-static void finish(struct file_call *call)
+static void file_write_finish(struct file_call *call)
 {
     struct stat st;
     if (publish(call, &st) != 0) {
-        fail(call);
+        file_write_fail(call);
         return;
     }
     struct mr_store_item item = mr_file_item(call, &st);
@@ -222,22 +222,22 @@ static void run_insert(struct file_call *call)
     uint64_t left = insert->length - write->at;
     size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
     if (write->fd < 0 && open_temporary(call) != 0) {
-        fail(call);
+        file_write_fail(call);
         return;
     }
     if (slice > 0) {
-        if (put(write, (const unsigned char *)insert->body + write->at, slice) != 0)
-            fail(call);
+        if (file_write_put(write, (const unsigned char *)insert->body + write->at, slice) != 0)
+            file_write_fail(call);
         else
             mr_file_call_go_on(call);
         return;
     }
     if (write->crc != insert->crc32c) {
         mr_error_set(MR_E_USAGE, "the crc32c of the bytes is not the one that came with them");
-        fail(call);
+        file_write_fail(call);
         return;
     }
-    finish(call);
+    file_write_finish(call);
 }
 
 struct mr_store_call *mr_file_insert(struct mr_store *base, const struct mr_store_insert_request *request,
@@ -291,7 +291,7 @@ static int send_slice(struct file_write *write)
     if (left == 0)
         return 0;
     size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
-    return put(write, (const unsigned char *)write->chunk.data + write->at, slice) == 0 ? 1 : -1;
+    return file_write_put(write, (const unsigned char *)write->chunk.data + write->at, slice) == 0 ? 1 : -1;
 }
 
 static void run_send(struct file_call *call)
@@ -395,7 +395,7 @@ static int copy_slice(struct file_call *call)
     }
     if (n > 0) {
         write->source_at += (uint64_t)n;
-        return put(write, write->buffer, (size_t)n) == 0 ? 1 : -1;
+        return file_write_put(write, write->buffer, (size_t)n) == 0 ? 1 : -1;
     }
     close(call->fd);
     call->fd = -1;
@@ -412,9 +412,9 @@ static void run_compose(struct file_call *call)
     if (rc > 0)
         mr_file_call_go_on(call);
     else if (rc < 0)
-        fail(call);
+        file_write_fail(call);
     else
-        finish(call);
+        file_write_finish(call);
 }
 
 struct mr_store_call *mr_file_compose(struct mr_store *base, const struct mr_store_compose_request *request,

@@ -58,7 +58,7 @@ static void hold(struct mr_flight *flight, bool paid)
     set_limit(flight, flight->base, MR_FLIGHT_HOLD);
 }
 
-static void keep(struct mr_flight *flight, double rate)
+static void flight_keep(struct mr_flight *flight, double rate)
 {
     flight->base = flight->limit;
     flight->rate = rate;
@@ -90,7 +90,7 @@ static void measured(struct mr_flight *flight, double rate, bool full)
         if (!full) { /* it does not limit: nothing to learn, and nothing to gain */
             hold(flight, false);
         } else if (rate >= needed) {
-            keep(flight, rate);
+            flight_keep(flight, rate);
             if (flight->limit >= flight->most)
                 hold(flight, true);
             else
@@ -102,7 +102,7 @@ static void measured(struct mr_flight *flight, double rate, bool full)
     case MR_FLIGHT_DOWN:
         if (rate >= flight->rate * (1 - LOSS)) {
             double before = flight->rate;
-            keep(flight, before > rate ? before : rate); /* so that small losses do not add up */
+            flight_keep(flight, before > rate ? before : rate); /* so that small losses do not add up */
             hold(flight, true);
             flight->down_next = true;
         } else {

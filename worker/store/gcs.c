@@ -166,7 +166,7 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
     result->retry_after_ms = http->headers.retry_after_ms;
     char words[300];
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
-    result->throttled = http->status == 429;
+    result->rate_limited = http->status == 429;
     result->egress_limited = http->status == 429 && strcasestr(words, "egress");
     result->text = answer->text;
     if (is_other_bytes(call, http, words)) {
@@ -200,7 +200,7 @@ static void deliver(struct gcs_call *call, const struct mr_http_result *http)
 
 /* ---- requests ---- */
 
-static void on_answer(void *arg, const struct mr_http_result *http);
+static void gcs_on_answer(void *arg, const struct mr_http_result *http);
 
 /* Sends call->request with the lines of now. 0, or -1 with mr_error. */
 static int send_with(struct gcs_call *call, const struct mr_auth_headers *headers)
@@ -211,7 +211,7 @@ static int send_with(struct gcs_call *call, const struct mr_auth_headers *header
     for (unsigned i = 0; i < call->line_count; i++, at += strlen(at) + 1)
         lines[request.header_count++] = at;
     request.url = headers->serial ? call->url.data : store->url.data;
-    request.done = on_answer;
+    request.done = gcs_on_answer;
     request.headers = lines;
     unsigned count =
         store->user_project.length && headers->count > 1 ? 1 : headers->count; /* [gcs] user_project wins */
@@ -222,7 +222,7 @@ static int send_with(struct gcs_call *call, const struct mr_auth_headers *header
     return call->http ? 0 : -1;
 }
 
-static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const char *text)
+static void gcs_on_token(struct mr_auth_waiter *waiter, enum mr_code code, const char *text)
 {
     struct gcs_call *call = MR_CONTAINER_OF(waiter, gcs_call, waiter);
     struct mr_auth_headers headers;
@@ -243,7 +243,7 @@ static void on_token(struct mr_auth_waiter *waiter, enum mr_code code, const cha
 }
 
 /* A token may be revoked or a clock be off: a 401 makes a new one once, the second is the answer. */
-static void on_answer(void *arg, const struct mr_http_result *http)
+static void gcs_on_answer(void *arg, const struct mr_http_result *http)
 {
     struct gcs_call *call = arg;
     struct mr_auth *auth = mr_gcs_store(call)->auth;
@@ -273,7 +273,7 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answ
     request->arg = call;
     call->request = *request;
     call->answered = answered;
-    call->waiter.ready = on_token;
+    call->waiter.ready = gcs_on_token;
     struct mr_auth_headers headers;
     bool ready = mr_auth_headers(store->auth, &headers);
     if (!ready || headers.serial) {

@@ -33,7 +33,7 @@ static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_sto
 }
 
 /* All have an answer. */
-static void finish(struct gcs_call *call)
+static void gcs_batch_finish(struct gcs_call *call)
 {
     struct gcs_batch *batch = &call->batch;
     for (unsigned i = 0; i < batch->count; i++) { /* only now: the words' memory moved while it grew */
@@ -46,7 +46,7 @@ static void finish(struct gcs_call *call)
     mr_gcs_give(call);
 }
 
-static void fail(struct gcs_call *call, const struct mr_store_result *result)
+static void gcs_batch_fail(struct gcs_call *call, const struct mr_store_result *result)
 {
     call->done.batch(call->arg, result, NULL);
     mr_gcs_give(call);
@@ -72,11 +72,11 @@ static void on_single(struct gcs_call *call, struct gcs_answer *answer)
 {
     explain_one(call, call->batch.next++, answer->http);
     if (call->batch.next == call->batch.count) {
-        finish(call);
+        gcs_batch_finish(call);
     } else if (send_next(call) != 0) {
         answer->result = (struct mr_store_result){0};
         mr_gcs_refuse(call, answer);
-        fail(call, &answer->result);
+        gcs_batch_fail(call, &answer->result);
     }
 }
 
@@ -134,9 +134,9 @@ static void on_batch(struct gcs_call *call, struct gcs_answer *answer)
     if (result->code == MR_OK && take_parts(call, answer->http) != 0)
         mr_gcs_refuse(call, answer);
     if (result->code == MR_OK)
-        finish(call);
+        gcs_batch_finish(call);
     else
-        fail(call, result);
+        gcs_batch_fail(call, result);
 }
 
 static void batch_body(struct gcs_call *call)

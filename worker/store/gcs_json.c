@@ -139,7 +139,7 @@ static int take_item(struct mr_json *json, struct mr_store_item *item)
     return -1;
 }
 
-static int compare(const char *a, size_t a_length, const char *b, size_t b_length)
+static int gcs_json_compare(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     int order = memcmp(a, b, a_length < b_length ? a_length : b_length);
     return order ? order : (a_length > b_length) - (a_length < b_length);
@@ -153,7 +153,7 @@ static int check_order(const struct mr_store_item *item, const char *previous, s
     const char *name = item->name, *prefix = request->prefix, *start = request->start_offset,
                *end = request->end_offset;
     size_t n = item->name_length;
-    if (previous && compare(name, n, previous, previous_length) <= 0) {
+    if (previous && gcs_json_compare(name, n, previous, previous_length) <= 0) {
         mr_text_quote(other, sizeof other, previous, previous_length);
         mr_error_set(MR_E_PROTOCOL, "the name \"%s\" comes after \"%s\": names must be in byte order, each once",
                      mr_text_quote(quoted, sizeof quoted, name, n), other);
@@ -163,10 +163,10 @@ static int check_order(const struct mr_store_item *item, const char *previous, s
     if (prefix && (n < strlen(prefix) || memcmp(name, prefix, strlen(prefix)) != 0)) {
         what = "prefix";
         against = prefix;
-    } else if (start && compare(name, n, start, strlen(start)) < 0) {
+    } else if (start && gcs_json_compare(name, n, start, strlen(start)) < 0) {
         what = "startOffset";
         against = start;
-    } else if (end && compare(name, n, end, strlen(end)) >= 0) {
+    } else if (end && gcs_json_compare(name, n, end, strlen(end)) >= 0) {
         what = "endOffset";
         against = end;
     }

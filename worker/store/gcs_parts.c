@@ -63,7 +63,7 @@ static bool says_unknown(const struct mr_http_result *http)
            !memmem(http->body, http->body_length, "NoSuchBucket", 12);
 }
 
-static void on_begin(struct gcs_call *call, struct gcs_answer *answer)
+static void gcs_parts_on_begin(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     if (says_unknown(http)) {
@@ -94,12 +94,12 @@ struct mr_store_call *mr_gcs_parts_begin(struct mr_store *base, const char *name
     call->done.parts_begin = done;
     call->body[0] = (struct mr_http_piece){NULL, 0};
     mr_gcs_line(call, "Content-Type: ", content_type ? content_type : MR_GCS_CONTENT_TYPE);
-    return mr_gcs_start(call, &http, on_begin);
+    return mr_gcs_start(call, &http, gcs_parts_on_begin);
 }
 
 /* ---- a part ---- */
 
-static void on_part(struct gcs_call *call, struct gcs_answer *answer)
+static void gcs_parts_on_part(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     const char *etag = http->headers.etag;
@@ -133,12 +133,12 @@ struct mr_store_call *mr_gcs_part_send(struct mr_store *base, const struct mr_up
     mr_crc32c_to_base64(request->crc32c, hash + strlen("crc32c="));
     mr_gcs_line(call, "x-goog-hash: ", hash);
     mr_gcs_line(call, "Content-Type: ", MR_GCS_CONTENT_TYPE);
-    return mr_gcs_start(call, &http, on_part);
+    return mr_gcs_start(call, &http, gcs_parts_on_part);
 }
 
 /* ---- complete ---- */
 
-static void on_complete(struct gcs_call *call, struct gcs_answer *answer)
+static void gcs_parts_on_complete(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     if (answer->result.code == MR_OK)
@@ -170,7 +170,7 @@ struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct 
     mr_text_puts(body, "</CompleteMultipartUpload>");
     call->body[0] = (struct mr_http_piece){body->data, body->length};
     mr_gcs_line(call, "Content-Type: ", "application/xml");
-    return mr_gcs_start(call, &http, on_complete);
+    return mr_gcs_start(call, &http, gcs_parts_on_complete);
 }
 
 /* ---- abort ---- */
@@ -189,7 +189,7 @@ struct mr_store_call *mr_gcs_parts_abort(struct mr_store *base, const char *name
 
 /* ---- what is under way ---- */
 
-static void on_list(struct gcs_call *call, struct gcs_answer *answer)
+static void gcs_parts_on_list(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     struct mr_store_pending_page page = {0};
@@ -216,5 +216,5 @@ struct mr_store_call *mr_gcs_parts_list(struct mr_store *base, const char *prefi
     mr_gcs_parameter(&store->url, "&prefix=", prefix && prefix[0] ? prefix : NULL);
     mr_gcs_parameter(&store->url, "&key-marker=", from_name);
     mr_gcs_parameter(&store->url, "&upload-id-marker=", from_id && from_id[0] ? from_id : NULL);
-    return mr_gcs_start(call, &(struct mr_http_request){0}, on_list);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, gcs_parts_on_list);
 }

@@ -9,7 +9,7 @@
 
 /* ---- list ---- */
 
-static void on_list(struct gcs_call *call, struct gcs_answer *answer)
+static void gcs_read_on_list(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     struct mr_gcs_page *page = NULL;
@@ -48,7 +48,7 @@ struct mr_store_call *mr_gcs_list(struct mr_store *base, const struct mr_store_l
         mr_text_puts(&store->url, "&maxResults=");
         mr_text_put_u64(&store->url, request->max_results);
     }
-    return mr_gcs_start(call, &(struct mr_http_request){0}, on_list);
+    return mr_gcs_start(call, &(struct mr_http_request){0}, gcs_read_on_list);
 }
 
 /* ---- stat ---- */

@@ -21,7 +21,7 @@ static const char *path_of(const char *url)
     return strlen(path) < MR_STORE_NAME_MAX ? path : NULL;
 }
 
-static void on_begin(struct gcs_call *call, struct gcs_answer *answer)
+static void gcs_upload_on_begin(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     const char *path = NULL;
@@ -60,7 +60,7 @@ struct mr_store_call *mr_gcs_upload_begin(struct mr_store *base, const struct mr
     mr_text_puts(&store->url, "?uploadType=resumable&name=");
     mr_text_put_encoded(&store->url, request->name, request->name_length);
     mr_gcs_match(&store->url, "ifGenerationMatch", request->generation_match);
-    return mr_gcs_start(call, &http, on_begin);
+    return mr_gcs_start(call, &http, gcs_upload_on_begin);
 }
 
 /* ---- send ---- */

@@ -425,7 +425,7 @@ static int add_header(struct curl_slist **to, const char *line)
 }
 
 /* Lines that the body and its checks depend on. */
-static bool is_ours(const char *line, size_t length)
+static bool http_is_ours(const char *line, size_t length)
 {
     static const char *const names[] = {"Accept-Encoding", "Content-Length", "Expect", "Range", "Transfer-Encoding"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
@@ -450,7 +450,7 @@ static int set_headers(struct mr_http *http, const struct mr_http_options *optio
                          (int)strcspn(line, ":\r\n"), line); /* a value may be secret: not shown */
             return -1;
         }
-        if (is_ours(line, (size_t)(colon - line))) {
+        if (http_is_ours(line, (size_t)(colon - line))) {
             mr_error_set(MR_E_CONFIG, "[http] headers: \"%.*s\" cannot be set: downloads depend on it",
                          (int)(colon - line), line);
             return -1;

@@ -97,7 +97,7 @@ static void spare(struct mr_http_line *line)
 }
 
 /* With handles, and nothing connected. NULL: no memory. */
-static struct mr_http_line *take_line(struct mr_http *http)
+static struct mr_http_line *http_line_take_line(struct mr_http *http)
 {
     struct mr_http_line *line = http->spare_lines;
     if (line)
@@ -115,7 +115,7 @@ static struct mr_http_line *take_line(struct mr_http *http)
 /* NULL: no memory. */
 static struct mr_http_line *open_line(struct mr_http *http, const struct mr_http_call *call)
 {
-    struct mr_http_line *line = take_line(http);
+    struct mr_http_line *line = http_line_take_line(http);
     if (!line)
         return NULL;
     line->fd = -1;

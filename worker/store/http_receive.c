@@ -51,7 +51,7 @@ static bool has_value(const char *line)
     return colon && colon[1 + strspn(colon + 1, " \t")] != '\0';
 }
 
-static char *put(char *to, const char *text, size_t length)
+static char *http_receive_put(char *to, const char *text, size_t length)
 {
     memcpy(to, text, length);
     return to + length;
@@ -59,7 +59,7 @@ static char *put(char *to, const char *text, size_t length)
 
 static char *put_line(char *to, const char *line)
 {
-    return put(put(to, line, strlen(line)), "\r\n", 2);
+    return http_receive_put(http_receive_put(to, line, strlen(line)), "\r\n", 2);
 }
 
 /* As libcurl writes it: without the port that goes without saying. */
@@ -69,7 +69,7 @@ static char *put_host(char *to, const char *authority, size_t length, bool tls)
     size_t n = strlen(port);
     if (length > n && memcmp(authority + length - n, port, n) == 0)
         length -= n;
-    return put(put(put(to, "Host: ", 6), authority, length), "\r\n", 2);
+    return http_receive_put(http_receive_put(http_receive_put(to, "Host: ", 6), authority, length), "\r\n", 2);
 }
 
 int mr_http_write_request(struct mr_http_call *call, const struct mr_http_request *request)
@@ -92,8 +92,10 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
         call->lines = lines;
         call->lines_size = needed;
     }
-    char *at = put(call->lines, request->url, place);
-    at = put(put(put(at, "GET ", 4), *path ? path : "/", *path ? strlen(path) : 1), " HTTP/1.1\r\n", 11);
+    char *at = http_receive_put(call->lines, request->url, place);
+    at = http_receive_put(
+        http_receive_put(http_receive_put(at, "GET ", 4), *path ? path : "/", *path ? strlen(path) : 1),
+        " HTTP/1.1\r\n", 11);
     if (!is_given(request, shared, "Host"))
         at = put_host(at, authority, (size_t)(path - authority), request->url[4] == 's');
     if (request->has_range)
@@ -107,7 +109,7 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
         at = has_value(request->headers[i]) ? put_line(at, request->headers[i]) : at;
     for (; shared; shared = shared->next)
         at = has_value(shared->data) ? put_line(at, shared->data) : at;
-    at = put(at, "\r\n", 2);
+    at = http_receive_put(at, "\r\n", 2);
     call->place_length = place;
     call->text_length = (size_t)(at - call->lines);
     return 0;
@@ -116,7 +118,7 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
 /* ---- the end of a call ---- */
 
 /* The answer is whole, or as much of it as is wanted. */
-static void finish(struct mr_http_line *line)
+static void http_receive_finish(struct mr_http_line *line)
 {
     struct mr_http *http = line->http;
     struct mr_http_call *call = line->call;
@@ -126,7 +128,7 @@ static void finish(struct mr_http_line *line)
 }
 
 /* The connection is of no more use. */
-static void fail(struct mr_http_line *line, enum mr_code code, const char *text)
+static void http_receive_fail(struct mr_http_line *line, enum mr_code code, const char *text)
 {
     struct mr_http *http = line->http;
     struct mr_http_call *call = line->call;
@@ -169,7 +171,7 @@ static void broken(struct mr_http_line *line, CURLcode curl)
                  (unsigned long long)call->left);
     else
         snprintf(text, sizeof text, "the connection ended within the answer");
-    fail(line, MR_E_NET, text);
+    http_receive_fail(line, MR_E_NET, text);
 }
 
 /* ---- sending ---- */
@@ -248,7 +250,7 @@ static bool begins_head(const struct mr_http_call *call)
 }
 
 /* A line with its line end, NUL-terminated after it. NULL, or what is wrong. */
-static const char *take_line(struct mr_http_call *call, const char *line, size_t length)
+static const char *http_receive_take_line(struct mr_http_call *call, const char *line, size_t length)
 {
     bool first = begins_head(call);
     if (first != (mr_http_headers_status(line, length) != 0))
@@ -287,7 +289,7 @@ static int parse_head(struct mr_http_line *line, const char **text)
         line->head_at += length;
         char behind = *next;
         *next = '\0';
-        *text = take_line(line->call, begin, length);
+        *text = http_receive_take_line(line->call, begin, length);
         *next = behind;
         if (!*text && blank && line->call->status / 100 != 1)
             return 1;
@@ -308,9 +310,9 @@ static bool give(struct mr_http_line *line, const char *data, size_t length)
         return true;
     call->keeps = false;
     if (rc > 0)
-        finish(line);
+        http_receive_finish(line);
     else
-        fail(line, call->sink_code, call->sink_text);
+        http_receive_fail(line, call->sink_code, call->sink_text);
     return false;
 }
 
@@ -368,13 +370,13 @@ static bool take_chunks(struct mr_http_line *line, const char *data, size_t leng
         int state = next_state(call, *data++);
         length--;
         if (state < 0) {
-            fail(line, MR_E_PROTOCOL, "the answer comes in chunks, and one has no length");
+            http_receive_fail(line, MR_E_PROTOCOL, "the answer comes in chunks, and one has no length");
             return false;
         }
         call->chunk_state = (unsigned)state;
         if (ends) {
             call->keeps &= length == 0;
-            finish(line);
+            http_receive_finish(line);
             return false;
         }
     }
@@ -395,7 +397,7 @@ static bool take_bytes(struct mr_http_line *line, const char *data, size_t lengt
         return false;
     if (call->left > 0)
         return true;
-    finish(line);
+    http_receive_finish(line);
     return false;
 }
 
@@ -425,7 +427,7 @@ static int receive(struct mr_http_line *line, void *to, size_t room, size_t *got
     if (curl == CURLE_OK && *got > 0)
         return 1;
     if (curl == CURLE_OK && line->call->head_ended && line->call->framing == MR_FRAMING_CLOSE)
-        finish(line);
+        http_receive_finish(line);
     else
         broken(line, curl);
     return -1;
@@ -440,8 +442,8 @@ static bool receive_head(struct mr_http_line *line)
         size_t room = line->head_room ? 2 * line->head_room : HEAD_FIRST;
         char *head = room <= HEAD_MOST ? realloc(line->head, room) : NULL;
         if (!head) {
-            fail(line, room <= HEAD_MOST ? MR_E_NO_MEMORY : MR_E_PROTOCOL,
-                 room <= HEAD_MOST ? "no memory for the head of an answer" : text);
+            http_receive_fail(line, room <= HEAD_MOST ? MR_E_NO_MEMORY : MR_E_PROTOCOL,
+                              room <= HEAD_MOST ? "no memory for the head of an answer" : text);
             return false;
         }
         line->head = head;
@@ -452,7 +454,7 @@ static bool receive_head(struct mr_http_line *line)
     line->head_length += got;
     int rc = parse_head(line, &text);
     if (rc < 0) {
-        fail(line, MR_E_PROTOCOL, text);
+        http_receive_fail(line, MR_E_PROTOCOL, text);
         return false;
     }
     return rc == 0 || begin_body(line);
@@ -467,7 +469,7 @@ static bool receive_body(struct mr_http_line *line)
     char *to = whole ? call->room(call->arg, &room) : NULL;
     if (!to) {
         if (!http->scratch && !(http->scratch = malloc(SCRATCH))) {
-            fail(line, MR_E_NO_MEMORY, "no memory for the body of an answer");
+            http_receive_fail(line, MR_E_NO_MEMORY, "no memory for the body of an answer");
             return false;
         }
         to = http->scratch;

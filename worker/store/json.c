@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static int fail(struct mr_json *json, const char *error)
+static int json_fail(struct mr_json *json, const char *error)
 {
     if (!json->error)
         json->error = error;
@@ -85,16 +85,16 @@ static int take_unicode(struct mr_json *json, char **from, char **to)
 {
     int code = hex4(*from);
     if (code < 0)
-        return fail(json, "a broken \\u escape");
+        return json_fail(json, "a broken \\u escape");
     *from += 4;
     if (code == 0)
-        return fail(json, "\\u0000 in a string");
+        return json_fail(json, "\\u0000 in a string");
     if (code >= 0xdc00 && code < 0xe000)
-        return fail(json, "half of a surrogate pair");
+        return json_fail(json, "half of a surrogate pair");
     int low;
     if (code >= 0xd800 && code < 0xdc00) {
         if ((*from)[0] != '\\' || (*from)[1] != 'u' || (low = hex4(*from + 2)) < 0xdc00 || low >= 0xe000)
-            return fail(json, "half of a surrogate pair");
+            return json_fail(json, "half of a surrogate pair");
         *from += 6;
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
@@ -110,7 +110,7 @@ static int take_escape(struct mr_json *json, char **from, char **to)
         return take_unicode(json, from, to);
     const char *found = c ? strchr(letters, c) : NULL;
     if (!found)
-        return fail(json, "an unknown escape");
+        return json_fail(json, "an unknown escape");
     *(*to)++ = bytes[found - letters];
     return 0;
 }
@@ -146,7 +146,7 @@ static bool is_plain(unsigned char c)
 int mr_json_string(struct mr_json *json, const char **string, size_t *length)
 {
     if (mr_json_peek(json) != MR_JSON_STRING)
-        return fail(json, "a string was expected");
+        return json_fail(json, "a string was expected");
     char *start = ++json->at, *from = start;
     while (is_plain((unsigned char)*from))
         from++;
@@ -158,11 +158,11 @@ int mr_json_string(struct mr_json *json, const char **string, size_t *length)
             if (take_escape(json, &from, &to) != 0)
                 return -1;
         } else if (c < 0x20) {
-            return fail(json, from == json->end ? "the text ends inside a string" : "a control byte in a string");
+            return json_fail(json, from == json->end ? "the text ends inside a string" : "a control byte in a string");
         } else {
             int n = c < 0x80 ? 1 : utf8_length((const unsigned char *)from);
             if (n == 0)
-                return fail(json, "a string that is not UTF-8");
+                return json_fail(json, "a string that is not UTF-8");
             while (n-- > 0)
                 *to++ = *from++;
         }
@@ -187,18 +187,18 @@ static const char *digits(const char *at)
 int mr_json_number(struct mr_json *json, const char **text, size_t *length)
 {
     if (mr_json_peek(json) != MR_JSON_NUMBER)
-        return fail(json, "a number was expected");
+        return json_fail(json, "a number was expected");
     const char *at = json->at;
     at += *at == '-';
     const char *part = at;
     at = digits(at);
     if (at == part || (*part == '0' && at - part > 1))
-        return fail(json, "a broken number");
+        return json_fail(json, "a broken number");
     if (*at == '.') {
         part = ++at;
         at = digits(at);
         if (at == part)
-            return fail(json, "a broken number");
+            return json_fail(json, "a broken number");
     }
     if ((*at | 0x20) == 'e') {
         at++;
@@ -206,7 +206,7 @@ int mr_json_number(struct mr_json *json, const char **text, size_t *length)
         part = at;
         at = digits(at);
         if (at == part)
-            return fail(json, "a broken number");
+            return json_fail(json, "a broken number");
     }
     *text = json->at;
     *length = (size_t)(at - json->at);
@@ -224,7 +224,7 @@ static int skip_word(struct mr_json *json)
             return 0;
         }
     }
-    return fail(json, "an unknown word");
+    return json_fail(json, "an unknown word");
 }
 
 /* ---- objects and arrays ---- */
@@ -233,9 +233,9 @@ int mr_json_enter(struct mr_json *json)
 {
     enum mr_json_kind kind = mr_json_peek(json);
     if (kind != MR_JSON_OBJECT && kind != MR_JSON_ARRAY)
-        return fail(json, "an object or array was expected");
+        return json_fail(json, "an object or array was expected");
     if (++json->depth > MR_JSON_DEPTH)
-        return fail(json, "nested too deep");
+        return json_fail(json, "nested too deep");
     json->at++;
     json->first = true;
     return 0;
@@ -257,7 +257,7 @@ static int next(struct mr_json *json, char closing)
     if (first)
         return 1;
     if (*json->at != ',')
-        return fail(json, "a comma or a closing bracket was expected");
+        return json_fail(json, "a comma or a closing bracket was expected");
     json->at++;
     return 1;
 }
@@ -271,7 +271,7 @@ int mr_json_key(struct mr_json *json, const char **key)
         return -1;
     skip_space(json);
     if (*json->at != ':')
-        return fail(json, "a colon was expected");
+        return json_fail(json, "a colon was expected");
     json->at++;
     return 1;
 }
@@ -308,7 +308,7 @@ int mr_json_skip(struct mr_json *json)
     case MR_JSON_WORD:
         return skip_word(json);
     default:
-        return fail(json, json->at >= json->end ? "the text ends too early" : "a value was expected");
+        return json_fail(json, json->at >= json->end ? "the text ends too early" : "a value was expected");
     }
 }
 
@@ -317,5 +317,5 @@ int mr_json_finish(struct mr_json *json)
     if (json->error)
         return -1;
     skip_space(json);
-    return json->at == json->end ? 0 : fail(json, "more after the end");
+    return json->at == json->end ? 0 : json_fail(json, "more after the end");
 }

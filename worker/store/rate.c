@@ -31,7 +31,7 @@ static double seconds(int64_t ns)
 
 /* ---- what may be sent ---- */
 
-static void grow(struct mr_rate *rate, double passed_s)
+static void rate_grow(struct mr_rate *rate, double passed_s)
 {
     double near = rate->top * LOWER;
     if (passed_s > GROW_MOST_S) /* what was held up is gone, and nobody has asked since */
@@ -52,7 +52,7 @@ int64_t mr_rate_due_ns(struct mr_rate *rate, int64_t now_ns)
     if (rate->limit == 0)
         return 0;
     if (rate->waits)
-        grow(rate, seconds(now_ns - rate->grew_ns));
+        rate_grow(rate, seconds(now_ns - rate->grew_ns));
     rate->waits = rate->next_ns > now_ns;
     rate->grew_ns = now_ns;
     return rate->waits ? rate->next_ns : 0;

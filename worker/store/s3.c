@@ -281,7 +281,7 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
     if (result->code == MR_E_CHANGED && http->status == 412 && call->kind >= S3_INSERT && call->generation_match == 0)
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
-    result->throttled = http->status == 429 || strcmp(answer->word, "SlowDown") == 0;
+    result->rate_limited = http->status == 429 || strcmp(answer->word, "SlowDown") == 0;
     result->text = answer->text;
     if (result->code == MR_E_CORRUPT) {
         snprintf(answer->text, sizeof answer->text,
@@ -421,7 +421,7 @@ void mr_s3_body(struct s3_call *call, struct mr_http_request *request, const voi
         call->lines.failed = true; /* mr_s3_send reports it */
 }
 
-static void on_answer(void *arg, const struct mr_http_result *http);
+static void s3_on_answer(void *arg, const struct mr_http_result *http);
 
 /* The lines that have to be signed beside those of the signer itself. */
 static bool is_signed(const char *line)
@@ -429,8 +429,8 @@ static bool is_signed(const char *line)
     return strncasecmp(line, "x-amz-", 6) == 0 || strncasecmp(line, "content-", 8) == 0;
 }
 
-static int sign(struct s3_call *call, const struct mr_aws_keys *keys, const char *const *lines, unsigned count,
-                const char *date)
+static int s3_sign(struct s3_call *call, const struct mr_aws_keys *keys, const char *const *lines, unsigned count,
+                   const char *date)
 {
     struct s3_store *store = mr_s3_store(call);
     const char *own[MR_HTTP_MAX_HEADERS];
@@ -493,13 +493,13 @@ static int send_with(struct s3_call *call, const struct mr_aws_keys *keys)
         mr_aws_sign_date_at(store->clock_off_s, date);
         snprintf(payload_line, sizeof payload_line, "x-amz-content-sha256: %s", call->payload);
         lines[count++] = payload_line;
-        rc = sign(call, keys, lines, count, date);
+        rc = s3_sign(call, keys, lines, count, date);
         snprintf(date_line, sizeof date_line, "x-amz-date: %s", date);
         lines[count++] = date_line;
         lines[count++] = store->authorization.data;
     }
     request.url = store->url.data;
-    request.done = on_answer;
+    request.done = s3_on_answer;
     request.headers = lines;
     request.header_count = count;
     call->serial = keys->serial;
@@ -519,7 +519,7 @@ static void deliver(struct s3_call *call, const struct mr_http_result *http)
     call->answered(call, &answer);
 }
 
-static void fail(struct s3_call *call, enum mr_code code, const char *text)
+static void s3_fail(struct s3_call *call, enum mr_code code, const char *text)
 {
     struct mr_http_result result = {.code = code, .text = text, .body = "", .location = ""};
     char copy[700];
@@ -535,11 +535,11 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
     if (code != MR_OK) {
         char words[700];
         snprintf(words, sizeof words, "%s%s%s", call->refusal, call->refusal[0] ? ": " : "", text);
-        fail(call, code, words);
+        s3_fail(call, code, words);
     } else if (!mr_aws_credentials_get(mr_s3_keys_of(call), &keys)) { /* they ended at once */
         mr_aws_credentials_wait(mr_s3_keys_of(call), waiter);
     } else if (send_with(call, &keys) != 0) {
-        fail(call, mr_error_code(), mr_error_text());
+        s3_fail(call, mr_error_code(), mr_error_text());
     }
 }
 
@@ -562,7 +562,7 @@ static bool asks_why(const struct s3_call *call, const struct mr_http_result *ht
            (status == 400 || status == 401 || status == 403 || status / 100 == 3);
 }
 
-static void on_answer(void *arg, const struct mr_http_result *http)
+static void s3_on_answer(void *arg, const struct mr_http_result *http)
 {
     struct s3_call *call = arg;
     call->http = NULL;
@@ -587,7 +587,7 @@ static void on_answer(void *arg, const struct mr_http_result *http)
     if (!again)
         deliver(call, http);
     else if (send_now(call) != 0)
-        fail(call, mr_error_code(), mr_error_text());
+        s3_fail(call, mr_error_code(), mr_error_text());
 }
 
 int mr_s3_send(struct s3_call *call, struct mr_http_request *request, s3_answered_fn *answered)

@@ -36,7 +36,7 @@ static void take_result(struct s3_batch *batch, unsigned i, const struct mr_stor
 }
 
 /* All have an answer. */
-static void finish(struct s3_call *call)
+static void s3_batch_finish(struct s3_call *call)
 {
     struct s3_batch *batch = &call->batch;
     for (unsigned i = 0; i < batch->count; i++) { /* only now: the words' memory moved while it grew */
@@ -68,7 +68,7 @@ static void on_single(void *arg, const struct mr_store_result *result)
     call->single = NULL;
     take_result(&call->batch, call->batch.next++, result);
     if (call->batch.next == call->batch.count) {
-        finish(call);
+        s3_batch_finish(call);
     } else if (next_single(call) != 0) {
         struct s3_answer answer = {.result = {.text = ""}};
         mr_s3_refuse(call, &answer);
@@ -103,7 +103,7 @@ static void put_name(struct mr_text *to, const struct mr_store_name *name)
 }
 
 /* It has to be in the order of the names where it can be; a name that is there twice gets both answers. */
-static int find(const struct s3_batch *batch, const char *name, unsigned from)
+static int s3_batch_find(const struct s3_batch *batch, const char *name, unsigned from)
 {
     for (unsigned k = 0; k < batch->count; k++) {
         unsigned i = (from + k) % batch->count;
@@ -139,7 +139,7 @@ static void take_answers(struct s3_call *call, struct mr_xml *xml)
             message = strcmp(leaf.name, "Message") == 0 ? leaf.text : message;
             continue;
         }
-        int i = find(batch, key, next);
+        int i = s3_batch_find(batch, key, next);
         if (i >= 0 && strcmp(leaf.name, "Deleted") == 0)
             take_result(batch, (unsigned)i, &good);
         else if (i >= 0 && strcmp(leaf.name, "Error") == 0)
@@ -172,7 +172,7 @@ static void on_batch(struct s3_call *call, struct s3_answer *answer)
     }
     take_answers(call, xml);
     mr_xml_destroy(xml);
-    finish(call);
+    s3_batch_finish(call);
 }
 
 /* The call demands a checksum: MD5, which every server knows but for directory buckets, where this machine allows it. */

@@ -41,7 +41,7 @@ struct session {
     bool read_only;       /* this one: another was denied */
 };
 
-static int ask(struct session *session);
+static int s3_express_ask(struct session *session);
 
 /* <Credentials> of the answer. 0, or -1 with mr_error. */
 static int take_keys(struct mr_xml *xml, struct mr_aws_found *found)
@@ -91,7 +91,7 @@ static void on_session(struct s3_call *call, struct s3_answer *answer)
         mr_aws_give(&session->base, &found);
     } else if (answer->result.status == 403 && strcmp(answer->word, "AccessDenied") == 0 && !session->read_only) {
         session->read_only = true; /* a policy may allow those alone */
-        if (ask(session) != 0)
+        if (s3_express_ask(session) != 0)
             mr_aws_fail(&session->base);
     } else {
         if (!xml)
@@ -101,7 +101,7 @@ static void on_session(struct s3_call *call, struct s3_answer *answer)
     wipe(xml, answer->http);
 }
 
-static int ask(struct session *session)
+static int s3_express_ask(struct session *session)
 {
     struct s3_call *call = mr_s3_take(session->store, S3_SESSION, "", 0, session);
     struct mr_http_request http = {.method = "GET"};
@@ -122,7 +122,7 @@ static int session_start(struct mr_aws_source *base)
 {
     struct session *session = (struct session *)base;
     session->read_only = false; /* what was denied before may be allowed by now */
-    return ask(session);
+    return s3_express_ask(session);
 }
 
 static void session_cancel(struct mr_aws_source *base)

@@ -60,7 +60,7 @@ static void put_start(struct s3_call *call, const char *start)
 
 /* ---- list ---- */
 
-static void on_list(struct s3_call *call, struct s3_answer *answer)
+static void s3_list_on_list(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_page page = {0};
     struct mr_xml *xml;
@@ -103,7 +103,7 @@ struct mr_store_call *mr_s3_list(struct mr_store *base, const struct mr_store_li
     } else {
         list_target(call, &call->list);
     }
-    return mr_s3_start(call, &(struct mr_http_request){0}, on_list);
+    return mr_s3_start(call, &(struct mr_http_request){0}, s3_list_on_list);
 }
 
 /* ---- the bucket ---- */

@@ -13,7 +13,7 @@ static bool is_wanted(const struct mr_store_list_request *list, const char *name
 }
 
 /* A name of the answer: 0, and *wanted; -1 with mr_error. */
-static int check_name(const struct s3_call *call, const struct s3_page *page, const char *name, bool *wanted)
+static int s3_page_check_name(const struct s3_call *call, const struct s3_page *page, const char *name, bool *wanted)
 {
     const struct mr_store_list_request *list = &call->list;
     const char *before = call->sorted ? NULL : page->count ? page->items[page->count - 1].name : list->after;
@@ -54,7 +54,7 @@ static int add_item(struct s3_call *call, struct s3_page *page, const struct fie
         mr_error_set(MR_E_PROTOCOL, "the listing has an object without a %s", fields->etag[0] ? "size" : "usable ETag");
         return -1;
     }
-    if (page->over || check_name(call, page, fields->name, &wanted) != 0)
+    if (page->over || s3_page_check_name(call, page, fields->name, &wanted) != 0)
         return page->over ? 0 : -1;
     page->over = !call->sorted && list->end_offset && strcmp(fields->name, list->end_offset) >= 0;
     if (page->over || !wanted)

@@ -29,7 +29,7 @@ int mr_s3_send_begin(struct s3_call *call, const char *content_type, s3_answered
     return mr_s3_send(call, &http, answered);
 }
 
-static void on_begin(struct s3_call *call, struct s3_answer *answer)
+static void s3_parts_on_begin(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_xml *xml = NULL;
     if (answer->result.code == MR_OK)
@@ -51,7 +51,7 @@ struct mr_store_call *mr_s3_parts_begin(struct mr_store *base, const char *name,
     if (!call)
         return NULL;
     call->done.parts_begin = done;
-    if (mr_s3_send_begin(call, content_type, on_begin) == 0)
+    if (mr_s3_send_begin(call, content_type, s3_parts_on_begin) == 0)
         return &call->base;
     mr_s3_give(call);
     return NULL;
@@ -88,7 +88,7 @@ const char *mr_s3_part_etag(struct s3_call *call, struct s3_answer *answer)
     return answer->result.code == MR_OK ? headers->etag : NULL;
 }
 
-static void on_part(struct s3_call *call, struct s3_answer *answer)
+static void s3_parts_on_part(struct s3_call *call, struct s3_answer *answer)
 {
     const char *etag = mr_s3_part_etag(call, answer);
     call->done.part(call->arg, &answer->result, etag);
@@ -103,7 +103,7 @@ struct mr_store_call *mr_s3_part_send(struct mr_store *base, const struct mr_upl
         return NULL;
     call->done.part = done;
     call->sum = (struct mr_checksum){MR_CHECKSUM_CRC32C, request->crc32c};
-    if (mr_s3_send_part(call, request->id, request->number, request->data, request->length, on_part) == 0)
+    if (mr_s3_send_part(call, request->id, request->number, request->data, request->length, s3_parts_on_part) == 0)
         return &call->base;
     mr_s3_give(call);
     return NULL;
@@ -155,7 +155,7 @@ int mr_s3_send_complete(struct s3_call *call, const char *id, uint64_t size, uin
 }
 
 /* White space keeps the connection alive while the store works; then a result comes, or an error in a 200. */
-static void on_complete(struct s3_call *call, struct s3_answer *answer)
+static void s3_parts_on_complete(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_xml *xml = NULL;
     uint64_t generation = 0;
@@ -170,7 +170,7 @@ static void on_complete(struct s3_call *call, struct s3_answer *answer)
 
 static int send_complete(struct s3_call *call)
 {
-    return mr_s3_send_complete(call, call->id.data, call->size, call->crc32c, on_complete);
+    return mr_s3_send_complete(call, call->id.data, call->size, call->crc32c, s3_parts_on_complete);
 }
 
 static void fail_complete(struct s3_call *call, struct s3_answer *answer)
@@ -226,7 +226,7 @@ static void keep_prefix(struct mr_store_pending_page *page, const char *prefix)
     page->count = kept;
 }
 
-static void on_list(struct s3_call *call, struct s3_answer *answer)
+static void s3_parts_on_list(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_store_pending_page page = {0};
     struct mr_xml *xml = NULL;
@@ -256,5 +256,5 @@ struct mr_store_call *mr_s3_parts_list(struct mr_store *base, const char *prefix
         mr_text_puts(&call->head, prefix);
     mr_s3_parameter(call, "&key-marker=", from_name);
     mr_s3_parameter(call, "&upload-id-marker=", from_id && from_id[0] && !express ? from_id : NULL);
-    return mr_s3_start(call, &(struct mr_http_request){0}, on_list);
+    return mr_s3_start(call, &(struct mr_http_request){0}, s3_parts_on_list);
 }

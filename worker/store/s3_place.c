@@ -223,7 +223,7 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
 /* ---- what a refusal says ---- */
 
 /* The text of <name> in an error answer, "" for none. Returns out. */
-static const char *find(const struct mr_http_result *http, const char *name, char *out, size_t size)
+static const char *s3_place_find(const struct mr_http_result *http, const char *name, char *out, size_t size)
 {
     struct mr_xml *xml = http->body_length ? mr_xml_parse(http->body, http->body_length) : NULL;
     snprintf(out, size, "%s", xml ? mr_xml_text(xml, name) : "");
@@ -244,7 +244,7 @@ static bool repair_region(struct s3_call *call, const struct mr_http_result *htt
     call->repaired |= S3_REPAIR_REGION;
     snprintf(region, sizeof region, "%s", http->headers.region);
     if (!region[0])
-        find(http, "Region", region, sizeof region);
+        s3_place_find(http, "Region", region, sizeof region);
     if (!is_region(region) || strcmp(region, store->region) == 0)
         return false;
     char *copy = strdup(region);

@@ -47,7 +47,7 @@ struct s3_sorted {
 
 /* ---- the listings of a store ---- */
 
-static void forget(struct s3_store *store, struct s3_sorted *listing)
+static void s3_sorted_forget(struct s3_store *store, struct s3_sorted *listing)
 {
     struct s3_sorted **at = &store->sorted;
     while (*at != listing)
@@ -67,14 +67,14 @@ static void forget_old(struct s3_store *store)
     for (struct s3_sorted *at = store->sorted, *next; at; at = next) {
         next = at->next;
         if (!at->used && ++kept > LISTINGS)
-            forget(store, at);
+            s3_sorted_forget(store, at);
     }
 }
 
 void mr_s3_sorted_close(struct s3_store *store)
 {
     while (store->sorted)
-        forget(store, store->sorted);
+        s3_sorted_forget(store, store->sorted);
 }
 
 void mr_s3_sorted_leave(struct s3_call *call)
@@ -85,7 +85,7 @@ void mr_s3_sorted_leave(struct s3_call *call)
 
 /* The one that the token is of, which is the first now; NULL: it is there no more. *last: the name behind which the token
  * goes on, or "". */
-static struct s3_sorted *find(struct s3_store *store, const char *token, const char **last)
+static struct s3_sorted *s3_sorted_find(struct s3_store *store, const char *token, const char **last)
 {
     uint64_t number = 0, step = 0;
     int length = 0;
@@ -106,7 +106,7 @@ static struct s3_sorted *find(struct s3_store *store, const char *token, const c
 }
 
 /* after: the name behind which it goes on, or "". NULL with mr_error. */
-static struct s3_sorted *begin(struct s3_store *store, const char *after)
+static struct s3_sorted *s3_sorted_begin(struct s3_store *store, const char *after)
 {
     struct s3_sorted *listing = calloc(1, sizeof *listing);
     if (listing)
@@ -124,7 +124,7 @@ static struct s3_sorted *begin(struct s3_store *store, const char *after)
 
 /* ---- collecting ---- */
 
-static int add(struct s3_sorted *listing, const struct mr_store_item *item)
+static int s3_sorted_add(struct s3_sorted *listing, const struct mr_store_item *item)
 {
     if (listing->count == listing->room) {
         size_t room = listing->room ? listing->room + listing->room / 2 : 1024;
@@ -150,7 +150,7 @@ static int add(struct s3_sorted *listing, const struct mr_store_item *item)
 }
 
 /* Of one name that which came first is the first. */
-static int compare(const void *a, const void *b, void *strings)
+static int s3_sorted_compare(const void *a, const void *b, void *strings)
 {
     const struct entry *left = a, *right = b;
     int order = strcmp((char *)strings + left->name, (char *)strings + right->name);
@@ -164,7 +164,7 @@ static void sort(struct s3_sorted *listing)
     const char *strings = listing->strings.data;
     size_t kept = 0;
     if (listing->count > 1)
-        qsort_r(entries, listing->count, sizeof *entries, compare, listing->strings.data);
+        qsort_r(entries, listing->count, sizeof *entries, s3_sorted_compare, listing->strings.data);
     for (size_t i = 0; i < listing->count; i++) {
         bool again = kept > 0 && strcmp(strings + entries[kept - 1].name, strings + entries[i].name) == 0;
         entries[again ? kept - 1 : kept++] = entries[i];
@@ -183,14 +183,15 @@ static const char *make_token(struct s3_sorted *listing, const char *last)
 }
 
 /* The call ends, and is told of; over: so does the listing, once the callback has seen what it was given. */
-static void end(struct s3_call *call, const struct s3_answer *answer, const struct mr_store_page *page, bool over)
+static void s3_sorted_end(struct s3_call *call, const struct s3_answer *answer, const struct mr_store_page *page,
+                          bool over)
 {
     struct s3_sorted *listing = call->sorted;
     call->sorted = NULL;
     listing->used = over; /* else the callback may ask for the next page at once */
     call->done.list(call->arg, &answer->result, page);
     if (over)
-        forget(mr_s3_store(call), listing);
+        s3_sorted_forget(mr_s3_store(call), listing);
     mr_s3_give(call);
 }
 
@@ -204,7 +205,7 @@ static void give(struct s3_call *call, struct s3_answer *answer)
     if (!items) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a page of names");
         mr_s3_refuse(call, answer);
-        end(call, answer, NULL, false);
+        s3_sorted_end(call, answer, NULL, false);
         return;
     }
     for (size_t i = 0; i < count; i++) {
@@ -223,7 +224,7 @@ static void give(struct s3_call *call, struct s3_answer *answer)
     const char *token = make_token(listing, count ? items[count - 1].name : "");
     const struct mr_store_page page = {
         .items = items, .count = count, .now_s = listing->now_s, .next_token = more ? token : NULL};
-    end(call, answer, &page, !more);
+    s3_sorted_end(call, answer, &page, !more);
     free(items);
 }
 
@@ -237,11 +238,11 @@ static void give_later(struct mr_http_timer *timer)
 /* ---- the store's pages ---- */
 
 /* 0, or -1 with mr_error. */
-static int keep(struct s3_sorted *listing, const struct s3_page *page)
+static int s3_sorted_keep(struct s3_sorted *listing, const struct s3_page *page)
 {
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < page->count; i++)
-        rc = add(listing, &page->items[i]);
+        rc = s3_sorted_add(listing, &page->items[i]);
     mr_text_clear(&listing->from);
     mr_text_puts(&listing->from, page->next ? page->next : "");
     if (rc != 0 || listing->from.failed) {
@@ -260,7 +261,7 @@ static void on_page(struct s3_call *call, struct s3_answer *answer)
     struct s3_page page = {.items = NULL};
     struct mr_xml *xml = NULL;
     bool good = mr_s3_take_page(call, answer, &xml, &page);
-    bool broken = good && keep(listing, &page) != 0;
+    bool broken = good && s3_sorted_keep(listing, &page) != 0;
     if (broken)
         mr_s3_refuse(call, answer);
     free(page.items);
@@ -272,7 +273,7 @@ static void on_page(struct s3_call *call, struct s3_answer *answer)
     }
     const struct mr_store_page empty = {.now_s = answer->http->headers.date_s,
                                         .next_token = good && !broken ? make_token(listing, "") : NULL};
-    end(call, answer, good && !broken ? &empty : NULL, broken);
+    s3_sorted_end(call, answer, good && !broken ? &empty : NULL, broken);
 }
 
 static int ask_page(struct s3_call *call)
@@ -288,8 +289,8 @@ int mr_s3_sorted_start(struct s3_call *call)
 {
     struct s3_store *store = mr_s3_store(call);
     const char *last;
-    struct s3_sorted *listing = find(store, call->list.page_token, &last);
-    if (!listing && !(listing = begin(store, last)))
+    struct s3_sorted *listing = s3_sorted_find(store, call->list.page_token, &last);
+    if (!listing && !(listing = s3_sorted_begin(store, last)))
         return -1;
     if (listing->after.length)
         call->list.after = listing->after.data;

@@ -22,7 +22,7 @@ struct s3_session {
     uint32_t crc32c;
 };
 
-static struct s3_session **find(struct s3_store *store, const char *id)
+static struct s3_session **s3_upload_find(struct s3_store *store, const char *id)
 {
     struct s3_session **at = &store->sessions;
     while (*at && strcmp((*at)->id, id) != 0)
@@ -30,9 +30,9 @@ static struct s3_session **find(struct s3_store *store, const char *id)
     return at;
 }
 
-static void forget(struct s3_store *store, const char *id)
+static void s3_upload_forget(struct s3_store *store, const char *id)
 {
-    struct s3_session **at = find(store, id), *session = *at;
+    struct s3_session **at = s3_upload_find(store, id), *session = *at;
     if (!session)
         return;
     *at = session->next;
@@ -45,12 +45,12 @@ static void forget(struct s3_store *store, const char *id)
 void mr_s3_sessions_close(struct s3_store *store)
 {
     while (store->sessions)
-        forget(store, store->sessions->id);
+        s3_upload_forget(store, store->sessions->id);
 }
 
 static uint64_t made_by_session(struct s3_store *store, const char *id)
 {
-    const struct s3_session *session = *find(store, id);
+    const struct s3_session *session = *s3_upload_find(store, id);
     char etag[MR_ETAG_SIZE];
     if (!session || mr_s3_etag_of_parts(session->parts, session->count, etag) != 0)
         return 0;
@@ -89,7 +89,7 @@ static int remember(struct s3_call *call, const char *id)
     return -1;
 }
 
-static void on_begin(struct s3_call *call, struct s3_answer *answer)
+static void s3_upload_on_begin(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_xml *xml = NULL;
     if (answer->result.code == MR_OK)
@@ -116,7 +116,7 @@ struct mr_store_call *mr_s3_upload_begin(struct mr_store *base, const struct mr_
     if (!call)
         return NULL;
     call->done.begin = done;
-    if (mr_s3_send_begin(call, request->content_type, on_begin) == 0)
+    if (mr_s3_send_begin(call, request->content_type, s3_upload_on_begin) == 0)
         return &call->base;
     mr_s3_give(call);
     return NULL;
@@ -124,49 +124,49 @@ struct mr_store_call *mr_s3_upload_begin(struct mr_store *base, const struct mr_
 
 /* ---- send ---- */
 
-static void fail(struct s3_call *call, struct s3_answer *answer)
+static void s3_upload_fail(struct s3_call *call, struct s3_answer *answer)
 {
     call->done.upload(call->arg, &answer->result, NULL);
     mr_s3_give(call);
 }
 
-static void refuse(struct s3_call *call, struct s3_answer *answer)
+static void s3_upload_refuse(struct s3_call *call, struct s3_answer *answer)
 {
     mr_s3_refuse(call, answer);
-    fail(call, answer);
+    s3_upload_fail(call, answer);
 }
 
 /* The object that the upload has become. Each part was compared by the store when it came. What lies under the name now
  * is not asked for: it may be somebody else's by the time of the answer, and would be compared with what was sent. */
-static void on_complete(struct s3_call *call, struct s3_answer *answer)
+static void s3_upload_on_complete(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_store *store = mr_s3_store(call);
     struct mr_xml *xml = NULL;
     if (answer->result.code == MR_OK)
         xml = mr_s3_xml(call, answer, "CompleteMultipartUploadResult");
     if (!xml) {
-        fail(call, answer);
+        s3_upload_fail(call, answer);
         return;
     }
     const char *etag = mr_xml_text(xml, "ETag");
     const struct mr_store_item item = {.name = call->name.data,
                                        .name_length = call->name.length,
-                                       .size = (*find(store, call->session.data))->kept,
+                                       .size = (*s3_upload_find(store, call->session.data))->kept,
                                        .generation = etag[0] ? mr_s3_generation(etag) : 0,
                                        .storage_class = "",
                                        .etag = etag};
     const struct mr_store_uploaded state = {.kept = item.size, .item = &item};
-    forget(store, call->session.data);
+    s3_upload_forget(store, call->session.data);
     call->done.upload(call->arg, &answer->result, &state);
     mr_xml_destroy(xml);
     mr_s3_give(call);
 }
 
-static int complete(struct s3_call *call)
+static int s3_upload_complete(struct s3_call *call)
 {
-    struct s3_session *session = *find(mr_s3_store(call), call->session.data);
+    struct s3_session *session = *s3_upload_find(mr_s3_store(call), call->session.data);
     mr_s3_put_parts(call, session->parts, session->count);
-    return mr_s3_send_complete(call, session->id, session->kept, session->crc32c, on_complete);
+    return mr_s3_send_complete(call, session->id, session->kept, session->crc32c, s3_upload_on_complete);
 }
 
 static int add_part(struct s3_session *session, const struct s3_call *call, const char *etag)
@@ -192,16 +192,16 @@ static int add_part(struct s3_session *session, const struct s3_call *call, cons
 
 static void on_sent(struct s3_call *call, struct s3_answer *answer)
 {
-    struct s3_session *session = *find(mr_s3_store(call), call->session.data);
+    struct s3_session *session = *s3_upload_find(mr_s3_store(call), call->session.data);
     const char *etag = mr_s3_part_etag(call, answer);
     if (!etag) {
-        fail(call, answer);
+        s3_upload_fail(call, answer);
     } else if (add_part(session, call, etag) != 0) {
-        refuse(call, answer);
+        s3_upload_refuse(call, answer);
     } else if (call->chunk.total != MR_STORE_ANY) { /* it was the last one */
         call->kind = S3_COMPLETE;
-        if (mr_s3_resolve(call, complete, fail) != 0)
-            refuse(call, answer);
+        if (mr_s3_resolve(call, s3_upload_complete, s3_upload_fail) != 0)
+            s3_upload_refuse(call, answer);
     } else {
         struct mr_store_uploaded state = {.kept = session->kept};
         call->done.upload(call->arg, &answer->result, &state);
@@ -212,7 +212,7 @@ static void on_sent(struct s3_call *call, struct s3_answer *answer)
 /* The upload is there. */
 static void on_probed(struct s3_call *call, struct s3_answer *answer)
 {
-    const struct s3_session *session = *find(mr_s3_store(call), call->session.data);
+    const struct s3_session *session = *s3_upload_find(mr_s3_store(call), call->session.data);
     struct mr_store_uploaded state = {.kept = session->kept};
     call->done.upload(call->arg, &answer->result, answer->result.code == MR_OK ? &state : NULL);
     mr_s3_give(call);
@@ -235,7 +235,7 @@ static int send(struct s3_call *call, const struct s3_session *session, const st
     }
     if (chunk->length == 0) { /* all parts are there */
         call->kind = S3_COMPLETE;
-        return mr_s3_resolve(call, complete, fail);
+        return mr_s3_resolve(call, s3_upload_complete, s3_upload_fail);
     }
     call->sum = (struct mr_checksum){MR_CHECKSUM_CRC32C, mr_crc32c(0, chunk->data, chunk->length)};
     return mr_s3_send_part(call, session->id, session->count + 1, chunk->data, chunk->length, on_sent);
@@ -245,7 +245,7 @@ struct mr_store_call *mr_s3_upload_send(struct mr_store *base, const struct mr_s
                                         mr_store_upload_fn *done, void *arg)
 {
     struct s3_store *store = (struct s3_store *)base;
-    const struct s3_session *session = *find(store, chunk->session);
+    const struct s3_session *session = *s3_upload_find(store, chunk->session);
     if (!session) {
         mr_error_set(MR_E_USAGE, "no such upload was begun here");
         return NULL;
@@ -276,13 +276,13 @@ static void on_dropped(struct s3_call *call, struct s3_answer *answer)
 void mr_s3_upload_drop(struct mr_store *base, const char *id)
 {
     struct s3_store *store = (struct s3_store *)base;
-    const struct s3_session *session = *find(store, id);
+    const struct s3_session *session = *s3_upload_find(store, id);
     struct s3_call *call = session ? mr_s3_take(store, S3_ABORT, session->name, strlen(session->name), NULL) : NULL;
     if (!call)
         return;
     mr_s3_target(call, "?");
     mr_s3_parameter(call, "uploadId=", id);
-    forget(store, id);
+    s3_upload_forget(store, id);
     if (mr_s3_send(call, &(struct mr_http_request){.method = "DELETE"}, on_dropped) != 0)
         mr_s3_give(call);
 }

@@ -30,7 +30,7 @@ enum mr_scheme mr_store_scheme(const struct mr_store *store)
     return store->scheme;
 }
 
-static int check_name(const struct mr_store *store, const char *name, size_t length)
+static int store_check_name(const struct mr_store *store, const char *name, size_t length)
 {
     char quoted[300];
     size_t most = store->scheme == MR_SCHEME_FILE ? MR_STORE_NAME_MAX - 1 : 1024;
@@ -56,7 +56,7 @@ bool mr_store_lists_ranges(const struct mr_store *store)
 struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store_get_request *request,
                                    mr_store_get_fn *done, void *arg)
 {
-    if (check_name(store, request->name, request->name_length) != 0)
+    if (store_check_name(store, request->name, request->name_length) != 0)
         return NULL;
     if (request->offset > INT64_MAX || request->length > (uint64_t)INT64_MAX - request->offset ||
         (request->whole && request->offset != 0) || (!request->whole && request->length == 0)) {
@@ -70,7 +70,7 @@ struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store
 struct mr_store_call *mr_store_stat(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
                                     mr_store_stat_fn *done, void *arg)
 {
-    if (check_name(store, name, name_length) != 0)
+    if (store_check_name(store, name, name_length) != 0)
         return NULL;
     return store->ops->stat(store, name, name_length, generation, done, arg);
 }
@@ -90,7 +90,7 @@ static int check_type(const char *content_type)
 struct mr_store_call *mr_store_insert(struct mr_store *store, const struct mr_store_insert_request *request,
                                       mr_store_stat_fn *done, void *arg)
 {
-    if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
+    if (store_check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
         return NULL;
     if (request->length > INT64_MAX) {
         mr_error_set(MR_E_USAGE, "an object of %llu bytes: its length must fit 63 bits",
@@ -103,7 +103,7 @@ struct mr_store_call *mr_store_insert(struct mr_store *store, const struct mr_st
 struct mr_store_call *mr_store_delete(struct mr_store *store, const char *name, size_t name_length, uint64_t generation,
                                       mr_store_delete_fn *done, void *arg)
 {
-    if (check_name(store, name, name_length) != 0)
+    if (store_check_name(store, name, name_length) != 0)
         return NULL;
     return store->ops->remove(store, name, name_length, generation, done, arg);
 }
@@ -116,7 +116,7 @@ static int check_names(const struct mr_store *store, const struct mr_store_name 
         return -1;
     }
     for (unsigned i = 0; i < count; i++) {
-        if (check_name(store, names[i].name, names[i].name_length) != 0)
+        if (store_check_name(store, names[i].name, names[i].name_length) != 0)
             return -1;
     }
     return 0;
@@ -133,7 +133,7 @@ struct mr_store_call *mr_store_delete_batch(struct mr_store *store, const struct
 struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_store_compose_request *request,
                                        mr_store_stat_fn *done, void *arg)
 {
-    if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0 ||
+    if (store_check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0 ||
         check_names(store, request->sources, request->count, MR_STORE_COMPOSE_MAX, "compose") != 0)
         return NULL;
     if (!store->ops->compose) {
@@ -147,7 +147,7 @@ struct mr_store_call *mr_store_compose(struct mr_store *store, const struct mr_s
 struct mr_store_call *mr_store_upload_begin(struct mr_store *store, const struct mr_store_upload_request *request,
                                             mr_store_begin_fn *done, void *arg)
 {
-    if (check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
+    if (store_check_name(store, request->name, request->name_length) != 0 || check_type(request->content_type) != 0)
         return NULL;
     return store->ops->upload_begin(store, request, done, arg);
 }
@@ -184,7 +184,7 @@ static int check_parts(const struct mr_store *store, const char *name, size_t le
         mr_error_set(MR_E_USAGE, "%s:// has no upload parts", mr_scheme_name(store->scheme));
         return -1;
     }
-    return check_name(store, name, length);
+    return store_check_name(store, name, length);
 }
 
 struct mr_store_call *mr_store_parts_begin(struct mr_store *store, const char *name, size_t name_length,

@@ -21,10 +21,10 @@
 #include "base/error.h"
 #include "base/uri.h"
 #include "worker/store/http.h"
-#include "worker/store/s3.h"
 
 #define MR_STORE_NAME_MAX 4096 /* longest name of any store, without the NUL */
 
+struct mr_s3_options; /* s3.h */
 struct mr_store;
 struct mr_store_call;
 
@@ -58,7 +58,7 @@ struct mr_store_result {
     int status;              /* HTTP status of the last answer; 0: none */
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
     bool not_sent;           /* certainly nothing of it reached the server */
-    bool throttled;          /* 429, or S3's SlowDown: there are too many requests in a second */
+    bool rate_limited;       /* 429, or S3's SlowDown: there are too many requests in a second */
     bool egress_limited;     /* 429 about egress bandwidth: a limit of the project, not of this bucket */
 };
 

@@ -197,11 +197,11 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     stream->stalls += result->code == MR_E_TIMEOUT;
     counters->egress += result->egress_limited != 0;
     if (result->status == 429 || result->status == 503) {
-        counters->busy++;
-        if (!result->throttled)
+        counters->throttled++;
+        if (!result->rate_limited)
             mr_flight_busy(&engine->flight, now, stream->sent_ns);
         else if (transfer->is_compose) /* there are too many composes, which says nothing about the rest */
-            counters->compose_busy++;
+            counters->compose_throttled++;
         else
             mr_rate_refused(&engine->rate, now, stream->sent_ns);
     }
@@ -449,7 +449,7 @@ static const struct mr_transfer_ops fetch_ops = {send_get, fail_fetch, NULL};
 
 /* ---- list and stat ---- */
 
-static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+static void transfer_on_list(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
     if (mr_stream_end(arg, result) != 0)
@@ -470,7 +470,7 @@ static void on_stat(void *arg, const struct mr_store_result *result, const struc
 static struct mr_store_call *send_list(struct mr_stream *stream)
 {
     stream->transfer->engine->counters.class_a++;
-    return mr_store_list(stream->transfer->store, &stream->transfer->list, on_list, stream);
+    return mr_store_list(stream->transfer->store, &stream->transfer->list, transfer_on_list, stream);
 }
 
 static struct mr_store_call *send_stat(struct mr_stream *stream)
@@ -571,7 +571,7 @@ struct mr_transfer *mr_transfer_begin(struct mr_transfer *transfer)
  * Parallel ranges of one object must be of one generation, so it has to be known; a file is as fast in one stream.
  * 0, or -1 with mr_error.
  */
-static int split(struct mr_transfer *transfer)
+static int transfer_split(struct mr_transfer *transfer)
 {
     const struct mr_transfer_options *options = &transfer->engine->options;
     uint64_t length = transfer->fetch.length, count = 1;
@@ -621,7 +621,7 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
     transfer->generation = request->generation;
     if (request->etag && strlen(request->etag) < sizeof transfer->etag)
         snprintf(transfer->etag, sizeof transfer->etag, "%s", request->etag);
-    if (split(transfer) != 0) {
+    if (transfer_split(transfer) != 0) {
         mr_transfer_end(transfer);
         return NULL;
     }

@@ -57,21 +57,21 @@ struct mr_transfer_options {
 
 /* Since mr_transfer_new; written by the engine's thread. */
 struct mr_transfer_counters {
-    uint64_t requests;     /* sent to the store, repeats included */
-    uint64_t bytes;        /* received into a destination, repeats included */
-    uint64_t objects;      /* fetches done well */
-    uint64_t failures;     /* fetches, pages and look-ups that ended with an error */
-    uint64_t retries;      /* requests repeated after an error */
-    uint64_t resumes;      /* of those, continued after the bytes that had arrived */
-    uint64_t stalls;       /* requests dropped because they stalled */
-    uint64_t crc_errors;   /* bytes that failed their checksum */
-    uint64_t unverified;   /* whole objects fetched well without any checksum to compare */
-    uint64_t busy;         /* answers 429 and 503 */
-    uint64_t egress;       /* of those, about the project's egress bandwidth */
-    uint64_t compose_busy; /* answers 429 to composes */
-    uint64_t answers;      /* downloads whose time was measured */
-    uint64_t first_ns;     /* of these, until the answer began */
-    uint64_t body_ns;      /* and from there to the end */
+    uint64_t requests;          /* sent to the store, repeats included */
+    uint64_t bytes;             /* received into a destination, repeats included */
+    uint64_t objects;           /* fetches done well */
+    uint64_t failures;          /* fetches, pages and look-ups that ended with an error */
+    uint64_t retries;           /* requests repeated after an error */
+    uint64_t resumes;           /* of those, continued after the bytes that had arrived */
+    uint64_t stalls;            /* requests dropped because they stalled */
+    uint64_t crc_errors;        /* bytes that failed their checksum */
+    uint64_t unverified;        /* whole objects fetched well without any checksum to compare */
+    uint64_t throttled;         /* answers 429 and 503 */
+    uint64_t egress;            /* of those, about the project's egress bandwidth */
+    uint64_t compose_throttled; /* answers 429 to composes */
+    uint64_t answers;           /* downloads whose time was measured */
+    uint64_t first_ns;          /* of these, until the answer began */
+    uint64_t body_ns;           /* and from there to the end */
     /* Requests by the class that Google bills them in (https://cloud.google.com/storage/pricing#operations-pricing): */
     uint64_t class_a; /* list, insert, compose, uploads, upload parts */
     uint64_t class_b; /* get, stat, what the bucket is, permissions */

@@ -18,7 +18,7 @@ struct simple {
     struct mr_upload_part_request part;
 };
 
-static void on_begin(void *arg, const struct mr_store_result *result, const char *id)
+static void transfer_parts_on_begin(void *arg, const struct mr_store_result *result, const char *id)
 {
     struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
     if (mr_stream_end(arg, result) != 0)
@@ -27,7 +27,7 @@ static void on_begin(void *arg, const struct mr_store_result *result, const char
     mr_transfer_end(transfer);
 }
 
-static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
+static void transfer_parts_on_part(void *arg, const struct mr_store_result *result, const char *etag)
 {
     struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
     if (mr_stream_end(arg, result) != 0)
@@ -48,7 +48,8 @@ static void on_abort(void *arg, const struct mr_store_result *result)
     mr_transfer_end(transfer);
 }
 
-static void on_list(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *page)
+static void transfer_parts_on_list(void *arg, const struct mr_store_result *result,
+                                   const struct mr_store_pending_page *page)
 {
     struct mr_transfer *transfer = ((struct mr_stream *)arg)->transfer;
     if (mr_stream_end(arg, result) != 0)
@@ -68,13 +69,14 @@ static struct mr_store_call *send_simple(struct mr_stream *stream)
         counters->class_a++;
     switch (simple->verb) {
     case BEGIN:
-        return mr_store_parts_begin(store, simple->name, simple->name_length, simple->content_type, on_begin, stream);
+        return mr_store_parts_begin(store, simple->name, simple->name_length, simple->content_type,
+                                    transfer_parts_on_begin, stream);
     case PART:
-        return mr_upload_part_send(store, &simple->part, on_part, stream);
+        return mr_upload_part_send(store, &simple->part, transfer_parts_on_part, stream);
     case ABORT:
         return mr_store_parts_abort(store, simple->name, simple->name_length, simple->id, on_abort, stream);
     default:
-        return mr_store_parts_list(store, simple->name, simple->from_name, simple->id, on_list, stream);
+        return mr_store_parts_list(store, simple->name, simple->from_name, simple->id, transfer_parts_on_list, stream);
     }
 }
 
@@ -244,7 +246,7 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
         fail_replaced(complete, item);
 }
 
-static void on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
+static void transfer_parts_on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
 {
     struct mr_stream *stream = arg;
     struct complete *complete = (struct complete *)stream->transfer;
@@ -280,7 +282,7 @@ static struct mr_store_call *send_complete(struct mr_stream *stream)
         write->base.engine->counters.class_b++;
         return mr_store_stat(write->base.store, complete->request.name, write->name_length, 0, on_checked, stream);
     }
-    return mr_store_parts_complete(write->base.store, &complete->request, on_complete, stream);
+    return mr_store_parts_complete(write->base.store, &complete->request, transfer_parts_on_complete, stream);
 }
 
 static void close_complete(struct mr_transfer *transfer)

@@ -126,7 +126,7 @@ static void restart(struct upload *upload, struct mr_stream *stream, const struc
     send_next(upload, stream, START);
 }
 
-static void on_begin(void *arg, const struct mr_store_result *result, const char *session)
+static void transfer_upload_on_begin(void *arg, const struct mr_store_result *result, const char *session)
 {
     struct mr_stream *stream = arg;
     struct upload *upload = (struct upload *)stream->transfer;
@@ -217,12 +217,12 @@ static void expect_what_was_read(struct upload *upload)
     upload->write.crc32c = upload->crc;
 }
 
-static struct mr_store_call *start(struct upload *upload, struct mr_stream *stream)
+static struct mr_store_call *transfer_upload_start(struct upload *upload, struct mr_stream *stream)
 {
     const struct mr_store_upload_request *target = &upload->target;
     if (!upload->ended || upload->filled > upload->chunk_size) {
         upload->write.base.once = false; /* a session that nobody uses is nothing */
-        return mr_store_upload_begin(upload->write.base.store, target, on_begin, stream);
+        return mr_store_upload_begin(upload->write.base.store, target, transfer_upload_on_begin, stream);
     }
     struct mr_store_insert_request insert = {
         .name = target->name,
@@ -255,7 +255,7 @@ static struct mr_store_call *send_step(struct mr_stream *stream)
         return NULL;
     }
     if (upload->step == START)
-        return start(upload, stream);
+        return transfer_upload_start(upload, stream);
     if (upload->step == PROBE) {
         chunk.probe = true;
         chunk.offset += upload->filled; /* it cannot have more */

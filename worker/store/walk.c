@@ -29,7 +29,7 @@ struct mr_walk {
     bool exclusive;
 };
 
-static void fail(const struct mr_walk *walk, size_t length, int errnum, const char *what)
+static void walk_fail(const struct mr_walk *walk, size_t length, int errnum, const char *what)
 {
     char quoted[300];
     mr_error_set_errno(errnum, "cannot %s \"%s\"", what, mr_text_quote(quoted, sizeof quoted, walk->path, length));
@@ -116,7 +116,7 @@ static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint
         }
     }
     if (errno != 0) {
-        fail(walk, level->path_length, errno, "read the folder");
+        walk_fail(walk, level->path_length, errno, "read the folder");
         return -1;
     }
     if (level->count > 1)
@@ -125,7 +125,7 @@ static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint
 }
 
 /* Enters the folder whose path (with its "/") is the first `length` bytes of walk->path. 0, or -1 with mr_error. */
-static int enter(struct mr_walk *walk, size_t length, uint64_t *skipped)
+static int walk_enter(struct mr_walk *walk, size_t length, uint64_t *skipped)
 {
     struct level level = {.path_length = length};
     int rc = -1;
@@ -135,7 +135,7 @@ static int enter(struct mr_walk *walk, size_t length, uint64_t *skipped)
         return 0; /* removed since its parent was read */
     struct stat st;
     if (!dir || fstat(dirfd(dir), &st) != 0) {
-        fail(walk, length, errno, "open the folder");
+        walk_fail(walk, length, errno, "open the folder");
         goto out;
     }
     if (inside_itself(walk, &st)) {
@@ -209,7 +209,7 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
         if (walk->upper && strcmp(walk->path, walk->upper) >= 0)
             return 0; /* the walk is in order: all that follows is beyond too */
         if (is_folder) {
-            if (folder_wanted(walk, length) && enter(walk, length, skipped) != 0)
+            if (folder_wanted(walk, length) && walk_enter(walk, length, skipped) != 0)
                 return -1;
             continue;
         }
@@ -217,7 +217,7 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
             continue;
         int rc = stat(walk->path, st);
         if (rc != 0 && !is_gone(errno)) {
-            fail(walk, length, errno, "look up");
+            walk_fail(walk, length, errno, "look up");
             return -1;
         }
         if (rc == 0 && S_ISREG(st->st_mode)) {
@@ -248,7 +248,7 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusiv
     struct stat st = {0};
     if (walk->prefix[n - 1] != '/' && stat(prefix, &st) != 0 && !is_gone(errno)) {
         memcpy(walk->path, prefix, n);
-        fail(walk, n, errno, "look up");
+        walk_fail(walk, n, errno, "look up");
         goto fail;
     }
     if (S_ISDIR(st.st_mode) && walk->prefix[n - 1] != '/')
@@ -257,7 +257,7 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusiv
     while (walk->prefix[n - 1] != '/') /* the folder that holds every name with this prefix */
         n--;
     memcpy(walk->path, walk->prefix, n);
-    if (enter(walk, n, &skipped) != 0)
+    if (walk_enter(walk, n, &skipped) != 0)
         goto fail;
     return walk;
 fail:

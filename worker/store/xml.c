@@ -35,7 +35,7 @@ static void stop(struct mr_xml *xml, const char *why)
     XML_StopParser(xml->parser, XML_FALSE);
 }
 
-static size_t add(struct mr_xml *xml, const char *string, size_t length)
+static size_t xml_add(struct mr_xml *xml, const char *string, size_t length)
 {
     size_t at = xml->strings.length;
     mr_text_add(&xml->strings, string, length);
@@ -53,7 +53,7 @@ static void on_start(void *arg, const XML_Char *name, const XML_Char **attribute
     }
     const char *colon = strrchr(name, ':');
     const char *local = colon ? colon + 1 : name;
-    xml->names[xml->depth] = add(xml, local, strlen(local));
+    xml->names[xml->depth] = xml_add(xml, local, strlen(local));
     xml->depth++;
     mr_text_clear(&xml->text);
 }
@@ -64,7 +64,7 @@ static void on_text(void *arg, const XML_Char *text, int length)
     mr_text_add(&xml->text, text, (size_t)length);
 }
 
-static void on_end(void *arg, const XML_Char *name)
+static void xml_on_end(void *arg, const XML_Char *name)
 {
     struct mr_xml *xml = arg;
     (void)name;
@@ -88,7 +88,7 @@ static void on_end(void *arg, const XML_Char *name)
     }
     const char *text = xml->text.data ? xml->text.data : "";
     xml->leaves[xml->count].name = xml->names[xml->depth];
-    xml->leaves[xml->count].text = add(xml, text, xml->text.length);
+    xml->leaves[xml->count].text = xml_add(xml, text, xml->text.length);
     xml->leaves[xml->count].depth = xml->depth;
     xml->count++;
     mr_text_clear(&xml->text);
@@ -111,7 +111,7 @@ struct mr_xml *mr_xml_parse(const char *text, size_t length)
     }
     xml->parser = parser;
     XML_SetUserData(parser, xml);
-    XML_SetElementHandler(parser, on_start, on_end);
+    XML_SetElementHandler(parser, on_start, xml_on_end);
     XML_SetCharacterDataHandler(parser, on_text);
     XML_SetStartDoctypeDeclHandler(parser, on_doctype);
     bool parsed = XML_Parse(parser, text, (int)length, 1) == XML_STATUS_OK;

@@ -37,14 +37,15 @@ static void page_close(struct page *page)
     free(page->next_id);
 }
 
-static char *copy(struct page *page, const char *text)
+static char *clean_uploads_copy(struct page *page, const char *text)
 {
     char *copied = text ? strdup(text) : NULL;
     page->bad |= text && !copied;
     return copied;
 }
 
-static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_pending_page *from)
+static void clean_uploads_page_arrived(void *arg, const struct mr_store_result *result,
+                                       const struct mr_store_pending_page *from)
 {
     struct page *page = arg;
     page->status = result->status;
@@ -56,15 +57,15 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
     page->bad = !page->items;
     for (size_t i = 0; i < from->count && !page->bad; i++)
         page->items[page->count++] = (struct upload){
-            .name = copy(page, from->items[i].name),
-            .id = copy(page, from->items[i].id),
+            .name = clean_uploads_copy(page, from->items[i].name),
+            .id = clean_uploads_copy(page, from->items[i].id),
             .started_s = from->items[i].started_s,
         };
-    page->next_name = copy(page, from->next_name);
-    page->next_id = copy(page, from->next_id);
+    page->next_name = clean_uploads_copy(page, from->next_name);
+    page->next_id = clean_uploads_copy(page, from->next_id);
 }
 
-static void show(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
+static void clean_uploads_show(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
 {
     char *uri = mr_uri_format(clean->uri->scheme, clean->uri->bucket, upload->name);
     if (clean->list)
@@ -127,7 +128,7 @@ static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload
     if (!is_condemned(clean, upload, age_s))
         return 0;
     clean->condemned++;
-    show(clean, upload, age_s);
+    clean_uploads_show(clean, upload, age_s);
     if (clean->dry_run)
         return 0;
     if (mr_tool_await(clean->tool, mr_transfer_parts_abort(clean->tool->net.engine, clean->store, upload->name,
@@ -155,8 +156,9 @@ static bool has_none(const struct page *page)
 static int next_page(struct mr_clean_uploads *clean, struct page *page, const char *prefix)
 {
     struct page next = {.tool = clean->tool};
-    int rc = mr_tool_await(clean->tool, mr_transfer_parts_list(clean->tool->net.engine, clean->store, prefix,
-                                                               page->next_name, page->next_id, page_arrived, &next));
+    int rc = mr_tool_await(clean->tool,
+                           mr_transfer_parts_list(clean->tool->net.engine, clean->store, prefix, page->next_name,
+                                                  page->next_id, clean_uploads_page_arrived, &next));
     page_close(page);
     *page = next;
     if (rc != 0 && !mr_tool_interrupted() && has_none(page))

@@ -89,14 +89,14 @@ static void on_word(void *arg, const struct mr_store_result *result, const char 
     snprintf(p->id, sizeof p->id, "%s", word ? word : "");
 }
 
-static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
+static void doctor_write_on_part(void *arg, const struct mr_store_result *result, const char *etag)
 {
     struct probe *p = arg;
     mr_tool_answer(p->tool, result);
     snprintf(p->etag, sizeof p->etag, "%s", etag ? etag : "");
 }
 
-static void on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
+static void doctor_write_on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
 {
     struct probe *p = arg;
     mr_tool_answer(p->tool, result);
@@ -134,7 +134,7 @@ static int look(struct probe *p, const char *name)
     return await(p, mr_store_stat(p->store, name, strlen(name), 0, on_item, p));
 }
 
-static void drop(struct probe *p, const char *name)
+static void doctor_write_drop(struct probe *p, const char *name)
 {
     settle_removal(p, mr_store_delete(p->store, name, strlen(name), 0, on_removed, p));
 }
@@ -167,7 +167,7 @@ static int upload(struct probe *p, const char *name, unsigned count, uint64_t le
                                                     .crc32c = mr_crc32c(0, p->data, bytes)};
         parts[i].crc32c = part.crc32c;
         crc = i ? mr_crc32c_combine(crc, part.crc32c, bytes) : part.crc32c;
-        rc = await(p, mr_upload_part_send(p->store, &part, on_part, p));
+        rc = await(p, mr_upload_part_send(p->store, &part, doctor_write_on_part, p));
         snprintf(parts[i].etag, sizeof parts[i].etag, "%s", p->etag);
     }
     const struct mr_store_complete_request complete = {.name = name,
@@ -178,7 +178,7 @@ static int upload(struct probe *p, const char *name, unsigned count, uint64_t le
                                                        .size = (count - 1) * length + SMALL + size_off,
                                                        .crc32c = crc};
     if (rc == 0)
-        rc = await(p, mr_store_parts_complete(p->store, &complete, on_complete, p));
+        rc = await(p, mr_store_parts_complete(p->store, &complete, doctor_write_on_complete, p));
     if (rc != 0) {
         enum mr_code code = mr_error_code();
         char text[sizeof p->text];
@@ -284,11 +284,11 @@ static bool look_at_checksums(struct probe *p, bool *good)
         return false;
     kept = p->has_crc32c;
     compared = is_refused(insert(p, p->other, 6, 1, MR_STORE_ANY, NULL));
-    drop(p, p->other);
+    doctor_write_drop(p, p->other);
     p->has_crc32c = false;
     bool uploaded = upload(p, p->other, 1, SMALL, 0) == 0;
     parts = uploaded && look(p, p->other) == 0 && p->has_crc32c;
-    drop(p, p->other);
+    doctor_write_drop(p, p->other);
     sizes = uploaded && is_refused(upload(p, p->other, 1, SMALL, 1));
     if (p->left)
         return true;
@@ -313,7 +313,7 @@ static void check_checksums(struct probe *p)
         LINE(p, "note", "checksums", "%s: it takes no CRC32C, so [s3] checksums = \"always\" does not suit it: %s",
              p->place, p->store ? p->text : mr_error_text());
     if (p->store) {
-        drop(p, p->other);
+        doctor_write_drop(p, p->other);
         mr_store_close(p->store);
     }
     p->store = usual;
@@ -326,7 +326,7 @@ static void check_parts(struct probe *p)
         return;
     bool small = upload(p, p->other, 2, SMALL, 0) == 0;
     bool taken = small || upload(p, p->other, 2, PART_LEAST, 0) == 0;
-    drop(p, p->other);
+    doctor_write_drop(p, p->other);
     if (mr_tool_interrupted())
         return;
     if (taken)
@@ -360,7 +360,7 @@ int mr_doctor_write(struct mr_tool *tool, const struct mr_uri *uri, mr_doctor_li
         check_parts(p);
     }
     bool interrupted = mr_tool_interrupted();
-    drop(p, p->name);
+    doctor_write_drop(p, p->name);
     if (p->left && !interrupted)
         LINE(p, "fail", "writes",
              "%.300s: %.1100s* could not be removed: remove it, and check that deletes are allowed", p->place, p->name);

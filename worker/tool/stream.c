@@ -20,7 +20,7 @@ struct listing {
 };
 
 /* A copy of the object, with its name. */
-static int add(struct mr_stream_list *list, const struct mr_download_object *object)
+static int stream_add(struct mr_stream_list *list, const struct mr_download_object *object)
 {
     if (list->count == list->room) {
         size_t room = list->room ? 2 * list->room : 64;
@@ -40,7 +40,7 @@ static int add(struct mr_stream_list *list, const struct mr_download_object *obj
     return 0;
 }
 
-static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+static void stream_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct listing *listing = arg;
     mr_tool_answer(listing->tool, result);
@@ -51,7 +51,7 @@ static void page_arrived(void *arg, const struct mr_store_result *result, const 
         struct mr_download_object object = {.store = listing->store, .name = item->name};
         mr_download_object_take(&object, item);
         if (item->name_length > 0 && item->name[item->name_length - 1] != '/')
-            listing->failed = add(listing->list, &object) != 0;
+            listing->failed = stream_add(listing->list, &object) != 0;
     }
     free(listing->token);
     listing->token = page->next_token ? strdup(page->next_token) : NULL;
@@ -68,7 +68,7 @@ static int list_below(struct mr_stream_list *list, struct mr_tool *tool, struct 
     int rc;
     do {
         struct mr_store_list_request request = {.prefix = prefix, .page_token = listing.token, .after = listing.last};
-        rc = mr_tool_await(tool, mr_transfer_list(tool->net.engine, store, &request, page_arrived, &listing));
+        rc = mr_tool_await(tool, mr_transfer_list(tool->net.engine, store, &request, stream_page_arrived, &listing));
         if (rc == 0 && listing.failed) {
             mr_error_set(MR_E_NO_MEMORY, "no memory for a listing of %zu objects", list->count);
             rc = -1;
@@ -85,7 +85,7 @@ static int add_object(struct mr_stream_list *list, struct mr_tool *tool, struct 
     struct mr_download_object found;
     if (mr_download_look_up(tool, store, name, &found) != 0)
         return mr_error_code() == MR_E_NOT_FOUND && !mr_tool_interrupted() ? 0 : -1;
-    if (add(list, &found) == 0)
+    if (stream_add(list, &found) == 0)
         return 1;
     mr_error_set(MR_E_NO_MEMORY, "no memory for a name");
     return -1;

@@ -18,7 +18,7 @@ static volatile sig_atomic_t interrupted; /* the signal */
 static bool json_errors;
 static bool early_end_is_success;
 
-static void on_signal(int number)
+static void tool_on_signal(int number)
 {
     interrupted = number;
 }
@@ -48,7 +48,7 @@ void mr_tool_end_with_reader(void)
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = on_signal}, before;
+    struct sigaction action = {.sa_handler = tool_on_signal}, before;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);

@@ -46,7 +46,7 @@ static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64
                                               known && mr_run_lives(&clean->life, maker.run, clean->marks));
 }
 
-static void show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
+static void tool_clean_show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
 {
     if (age_s < 0) /* it is not known, and --all takes it all the same */
         age_s = 0;
@@ -67,7 +67,7 @@ static bool verdict(void *arg, const struct mr_store_item *item, int64_t age_s)
         clean->young++;
         return false;
     }
-    show(clean, item, age_s);
+    tool_clean_show(clean, item, age_s);
     return true;
 }
 
@@ -120,7 +120,7 @@ static bool is_whole_bucket(const struct clean *clean)
     return clean->uri.scheme == MR_SCHEME_GS && !clean->uri.key[0];
 }
 
-static int run(struct clean *clean, const char *text)
+static int tool_clean_run(struct clean *clean, const char *text)
 {
     if (mr_tool_init(&clean->tool) != 0)
         return -1;
@@ -168,7 +168,7 @@ static void print_dead_uploads(void *arg, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-static void report(const struct clean *clean)
+static void tool_clean_report(const struct clean *clean)
 {
     const struct mr_sweep_result *r = &clean->result;
     if (clean->objects) {
@@ -211,12 +211,12 @@ static int clean_main(const struct mr_arguments *arguments)
     if (mr_arguments_have(arguments, MR_OPT_OLDER_THAN))
         clean.older_than_s = (int64_t)mr_arguments_number(arguments, MR_OPT_OLDER_THAN, 0);
     clean.upload_list = clean.objects ? json_array() : NULL;
-    int rc = run(&clean, arguments->operands[0]);
+    int rc = tool_clean_run(&clean, arguments->operands[0]);
     mr_progress_end(&clean.progress);
     mr_dead_marks_free(clean.marks);
     fflush(stdout);
     if (rc == 0)
-        report(&clean);
+        tool_clean_report(&clean);
     if (rc == 0 && !clean.objects)
         mr_tool_dead_uploads(NULL, print_dead_uploads, NULL);
     json_decref(clean.objects);

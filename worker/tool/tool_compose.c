@@ -73,7 +73,7 @@ static void composed(void *arg, const struct mr_store_result *result, const stru
     c->crc32c = item->crc32c;
 }
 
-static int run(struct compose *c, char **uris)
+static int tool_compose_run(struct compose *c, char **uris)
 {
     if (open_all(c, uris) != 0 || look_up_sources(c) != 0 || look_up_target(c) != 0)
         return -1;
@@ -99,7 +99,7 @@ static int compose_main(const struct mr_arguments *arguments)
 {
     struct compose compose = {.count = arguments->operand_count - 1,
                               .if_absent = mr_arguments_have(arguments, MR_OPT_IF_ABSENT)};
-    int rc = run(&compose, arguments->operands);
+    int rc = tool_compose_run(&compose, arguments->operands);
     if (rc == 0 && mr_arguments_have(arguments, MR_OPT_JSON))
         print_json(&compose, arguments->operands[0]);
     mr_uri_close(&compose.to);

@@ -67,28 +67,28 @@ static int parse_place(struct copy *copy, struct place *place, const char *text)
     return place->store ? 0 : -1;
 }
 
-static const char *name_of(const struct place *place)
+static const char *tool_cp_name_of(const struct place *place)
 {
     return place->store ? place->uri.key : place->path;
 }
 
 static bool is_folder(const struct place *place)
 {
-    const char *name = name_of(place);
+    const char *name = tool_cp_name_of(place);
     size_t length = strlen(name);
     struct stat st;
     return length == 0 || name[length - 1] == '/' || (!place->store && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
 /* A target that is a folder or a prefix: the last component of the source's name is put after it. */
-static int complete(struct place *to, const struct place *from)
+static int tool_cp_complete(struct place *to, const struct place *from)
 {
     if ((!to->store && !to->path) || !is_folder(to))
         return 0;
-    const char *source = !from->store && !from->path ? NULL : name_of(from);
+    const char *source = !from->store && !from->path ? NULL : tool_cp_name_of(from);
     const char *slash = source ? strrchr(source, '/') : NULL;
     const char *last = slash ? slash + 1 : source;
-    const char *name = name_of(to);
+    const char *name = tool_cp_name_of(to);
     size_t length = strlen(name);
     if (!last || last[0] == '\0') {
         mr_error_set(MR_E_USAGE, "%s names no object or file, and %s has no name to take for it", to->text, from->text);
@@ -105,7 +105,7 @@ static int complete(struct place *to, const struct place *from)
 
 static const char *target_name(const struct place *to)
 {
-    return to->made ? to->made : name_of(to);
+    return to->made ? to->made : tool_cp_name_of(to);
 }
 
 static void close_place(struct place *place)
@@ -317,10 +317,10 @@ static int copy_to_object(struct copy *copy)
 
 /* ---- the command ---- */
 
-static int run(struct copy *copy, const char *from, const char *to)
+static int tool_cp_run(struct copy *copy, const char *from, const char *to)
 {
     if (mr_tool_init(&copy->tool) != 0 || parse_place(copy, &copy->from, from) != 0 ||
-        parse_place(copy, &copy->to, to) != 0 || complete(&copy->to, &copy->from) != 0)
+        parse_place(copy, &copy->to, to) != 0 || tool_cp_complete(&copy->to, &copy->from) != 0)
         return -1;
     if ((copy->from.store ? open_object(copy) : open_file(copy)) != 0)
         return -1;
@@ -335,7 +335,7 @@ static int run(struct copy *copy, const char *from, const char *to)
 static int cp_main(const struct mr_arguments *arguments)
 {
     struct copy copy = {.fd = -1, .if_absent = mr_arguments_have(arguments, MR_OPT_IF_ABSENT)};
-    int rc = run(&copy, arguments->operands[0], arguments->operands[1]);
+    int rc = tool_cp_run(&copy, arguments->operands[0], arguments->operands[1]);
     mr_download_destroy(copy.download);
     if (copy.fd > STDIN_FILENO)
         close(copy.fd);

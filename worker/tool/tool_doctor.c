@@ -75,7 +75,7 @@ static void answered(void *arg, const struct mr_http_result *result)
 }
 
 /* ms until an answer came, whatever it says; -1 with mr_error. */
-static double ask(struct doctor *d, const char *url)
+static double tool_doctor_ask(struct doctor *d, const char *url)
 {
     struct mr_http_request request = {
         .method = "GET", .url = url, .stall_timeout_ms = ANSWER_MS, .collect_max = 1 << 20, .done = answered, .arg = d};
@@ -111,7 +111,7 @@ static bool check_endpoint(struct doctor *d, const char *endpoint)
     const struct mr_config *config = &d->tool.config;
     char url[1100];
     snprintf(url, sizeof url, "%s/", endpoint);
-    double first_ms = ask(d, url);
+    double first_ms = tool_doctor_ask(d, url);
     if (first_ms < 0) {
         bool tls = strstr(mr_error_text(), "certificate") || strstr(mr_error_text(), "SSL");
         CHECK("fail", "endpoint", "%s: %s; %s", endpoint, mr_error_text(),
@@ -121,7 +121,7 @@ static bool check_endpoint(struct doctor *d, const char *endpoint)
                   : "check the network, the name server, and whether this machine needs [http] proxy");
         return false;
     }
-    double second_ms = ask(d, url);
+    double second_ms = tool_doctor_ask(d, url);
     CHECK("ok", "endpoint", "%s answers: %.0f ms with a new connection, %.1f ms with an open one", endpoint, first_ms,
           second_ms < 0 ? first_ms : second_ms);
     check_clock(d);
@@ -249,7 +249,7 @@ static void check_permissions(struct doctor *d, struct mr_store *store)
 
 /* ---- a data set ---- */
 
-static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+static void tool_doctor_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct doctor *d = arg;
     mr_tool_answer(&d->tool, result);
@@ -266,7 +266,8 @@ static void check_place(struct doctor *d, struct mr_store *store, const char *te
     d->token[0] = 0;
     do { /* a page may be empty, and not the last */
         request.page_token = d->token[0] ? d->token : NULL;
-        rc = mr_tool_await(&d->tool, mr_transfer_list(d->tool.net.engine, store, &request, page_arrived, d));
+        rc =
+            mr_tool_await(&d->tool, mr_transfer_list(d->tool.net.engine, store, &request, tool_doctor_page_arrived, d));
     } while (rc == 0 && d->listed == 0 && d->token[0]);
     if (rc != 0) {
         if (!mr_tool_interrupted())
@@ -321,7 +322,7 @@ static void note_dead_uploads(void *arg, const char *line)
     CHECK("note", "uploads", "%s", line);
 }
 
-static int run(struct doctor *d, char **uris, uint32_t count)
+static int tool_doctor_run(struct doctor *d, char **uris, uint32_t count)
 {
     struct mr_config *config = &d->tool.config;
     if (d->writes && count == 0) {
@@ -352,7 +353,7 @@ static int doctor_main(const struct mr_arguments *arguments)
 {
     static struct doctor doctor;
     doctor.writes = mr_arguments_have(arguments, MR_OPT_WRITE);
-    int rc = run(&doctor, arguments->operands, arguments->operand_count);
+    int rc = tool_doctor_run(&doctor, arguments->operands, arguments->operand_count);
     mr_uri_close(&doctor.uri);
     mr_tool_close(&doctor.tool);
     return rc == 0 ? 0 : mr_tool_fail("doctor");

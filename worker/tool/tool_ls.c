@@ -207,7 +207,7 @@ static int list(struct ls *ls)
     return rc != 0 && mr_error_code() == MR_E_NOT_FOUND && ls->printed > 0 ? 0 : rc;
 }
 
-static int run(struct ls *ls, const char *uri)
+static int tool_ls_run(struct ls *ls, const char *uri)
 {
     if (mr_tool_init(&ls->tool) != 0 || !(ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)))
         return -1;
@@ -231,7 +231,7 @@ static int ls_main(const struct mr_arguments *arguments)
                     .human = mr_arguments_have(arguments, MR_OPT_HUMAN),
                     .json = mr_arguments_have(arguments, MR_OPT_JSON),
                     .limit = mr_arguments_number(arguments, MR_OPT_LIMIT, UINT64_MAX - LIMIT_MORE)};
-    int rc = run(&ls, arguments->operands[0]);
+    int rc = tool_ls_run(&ls, arguments->operands[0]);
     if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         mr_error_set_errno(errno, "cannot write to standard output");
         rc = -1;

@@ -109,7 +109,7 @@ static struct batch *batch_with_room(struct rm *rm)
     return rm->filling;
 }
 
-static int add(struct rm *rm, const struct mr_store_name *name)
+static int tool_rm_add(struct rm *rm, const struct mr_store_name *name)
 {
     struct batch *batch = batch_with_room(rm);
     char *copy = batch ? strndup(name->name, name->name_length) : NULL;
@@ -125,7 +125,7 @@ static int add(struct rm *rm, const struct mr_store_name *name)
     return 0;
 }
 
-static int finish(struct rm *rm)
+static int tool_rm_finish(struct rm *rm)
 {
     if (send_batch(rm) != 0)
         return -1;
@@ -142,7 +142,7 @@ static int remove_one(struct rm *rm)
 {
     struct mr_download_object found;
     if (mr_download_look_up(&rm->tool, rm->store, rm->uri.key, &found) == 0)
-        return add(rm, &(struct mr_store_name){rm->uri.key, strlen(rm->uri.key), found.generation, found.etag});
+        return tool_rm_add(rm, &(struct mr_store_name){rm->uri.key, strlen(rm->uri.key), found.generation, found.etag});
     if (mr_tool_interrupted())
         return -1;
     if (!rm->recursive || mr_error_code() != MR_E_NOT_FOUND)
@@ -158,7 +158,7 @@ struct page {
     size_t count;
 };
 
-static void page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
+static void tool_rm_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct page *kept = arg;
     struct rm *rm = kept->rm;
@@ -187,14 +187,15 @@ static int remove_page(struct rm *rm, const char *prefix)
 {
     struct page page = {.rm = rm};
     struct mr_store_list_request request = {.prefix = prefix, .page_token = rm->token, .after = rm->last};
-    int rc = mr_tool_await(&rm->tool, mr_transfer_list(rm->tool.net.engine, rm->store, &request, page_arrived, &page));
+    int rc = mr_tool_await(&rm->tool,
+                           mr_transfer_list(rm->tool.net.engine, rm->store, &request, tool_rm_page_arrived, &page));
     if (rc == 0 && rm->bad) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a page of names");
         rc = -1;
     }
     for (size_t i = 0; i < page.count; i++) {
         if (rc == 0)
-            rc = add(rm, &page.names[i]);
+            rc = tool_rm_add(rm, &page.names[i]);
         free_name(&page.names[i]);
     }
     free(page.names);
@@ -248,7 +249,7 @@ static int remove_uri(struct rm *rm, const char *text)
         return -1;
     struct mr_store *store = mr_net_store(&rm->tool.net, uri.scheme, uri.bucket);
     /* A batch is of one bucket. */
-    if (!store || (store != rm->store && finish(rm) != 0)) {
+    if (!store || (store != rm->store && tool_rm_finish(rm) != 0)) {
         mr_uri_close(&uri);
         return -1;
     }
@@ -258,7 +259,7 @@ static int remove_uri(struct rm *rm, const char *text)
     return rm->recursive ? remove_tree(rm) : remove_one(rm);
 }
 
-static int run(struct rm *rm, char **uris)
+static int tool_rm_run(struct rm *rm, char **uris)
 {
     if (mr_tool_init(&rm->tool) != 0)
         return -1;
@@ -266,7 +267,7 @@ static int run(struct rm *rm, char **uris)
     for (; *uris; uris++)
         if (remove_uri(rm, *uris) != 0)
             return -1;
-    return finish(rm);
+    return tool_rm_finish(rm);
 }
 
 static int rm_main(const struct mr_arguments *arguments)
@@ -274,7 +275,7 @@ static int rm_main(const struct mr_arguments *arguments)
     struct rm rm = {.recursive = mr_arguments_have(arguments, MR_OPT_RECURSIVE)};
     bool json = mr_arguments_have(arguments, MR_OPT_JSON);
     rm.failed = json ? json_array() : NULL;
-    int rc = run(&rm, arguments->operands);
+    int rc = tool_rm_run(&rm, arguments->operands);
     mr_progress_end(&rm.progress);
     if (json && (rc == 0 || rm.found > 0)) {
         json_t *report = json_pack("{s:I, s:o}", "deleted", (json_int_t)rm.deleted, "failed", rm.failed);

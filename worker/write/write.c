@@ -120,7 +120,7 @@ static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
     return 0;
 }
 
-static int handle(struct mr_role *role, struct mr_msg_in *msg)
+static int write_handle(struct mr_role *role, struct mr_msg_in *msg)
 {
     struct uploader *u = uploader_of(role);
     uint64_t lane;
@@ -176,7 +176,7 @@ static bool start_requests(struct uploader *u)
     return any;
 }
 
-static void start(struct mr_role *role)
+static void write_start(struct mr_role *role)
 {
     (void)start_requests(uploader_of(role));
 }
@@ -208,14 +208,14 @@ static void tick(struct mr_role *role, int64_t now_ns)
     mr_write_again_step(&u->context.again, u->context.net, u->context.uploads);
 }
 
-static void count(struct mr_role *role)
+static void write_count(struct mr_role *role)
 {
     mr_counter_set(role->link.counters, MR_WC_UPLOADS, under_way(uploader_of(role)));
 }
 
 /* ---- life ---- */
 
-static int init(struct mr_role *role)
+static int write_init(struct mr_role *role)
 {
     struct uploader *u = uploader_of(role);
     struct mr_maker maker =
@@ -278,7 +278,7 @@ static bool is_cleaning_up(struct mr_role *role)
     return mr_temporaries_busy(u->context.temporaries) || mr_upload_janitor_busy(u->janitor);
 }
 
-static bool finish(struct mr_role *role)
+static bool write_finish(struct mr_role *role)
 {
     struct uploader *u = uploader_of(role);
     int64_t until_ns = mr_clock_mono_ns() + FINISH_MS * MR_MILLISECOND_NS;
@@ -298,18 +298,18 @@ static bool finish(struct mr_role *role)
 
 static const struct mr_role_ops ops = {
     .kind = {.role = "write", .is_woken = true, .survives = true},
-    .init = init,
-    .handle = handle,
+    .init = write_init,
+    .handle = write_handle,
     .arena_name = "the checkpoints' memory",
     .arena_mapped = arena_mapped,
-    .start = start,
+    .start = write_start,
     .rest = rest,
     .is_busy = is_busy,
     .tick = tick,
-    .count = count,
+    .count = write_count,
     .drain = drain,
     .is_done = is_done,
-    .finish = finish,
+    .finish = write_finish,
 };
 
 int mr_write_main(unsigned slot)

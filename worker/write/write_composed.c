@@ -84,7 +84,7 @@ static int resume(struct mr_write_lane *lane)
     return 0;
 }
 
-static int begin(struct mr_write_lane *lane)
+static int write_composed_begin(struct mr_write_lane *lane)
 {
     char id[32] = "";
     if (!lane->resumed) {
@@ -101,7 +101,7 @@ static int begin(struct mr_write_lane *lane)
 /* ---- parts ---- */
 
 /* A refusal: nothing was made. Else nobody knows: there may have been no memory to read the answer of a success. */
-static void forget(struct composed *own, uint64_t handle, enum mr_code code)
+static void write_composed_forget(struct composed *own, uint64_t handle, enum mr_code code)
 {
     if (code == MR_E_DENIED || code == MR_E_USAGE || code == MR_E_NOT_FOUND)
         mr_temporary_not_made(own->bucket, handle);
@@ -109,11 +109,11 @@ static void forget(struct composed *own, uint64_t handle, enum mr_code code)
         mr_temporary_lost(own->bucket, handle);
 }
 
-static void on_part(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
+static void write_composed_on_part(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_write_slot *slot = arg;
     if (result->code != MR_OK) {
-        forget(slot->lane->own, slot->temporary, result->code);
+        write_composed_forget(slot->lane->own, slot->temporary, result->code);
         mr_write_part_failed(slot, result->code, result->text);
         return;
     }
@@ -146,7 +146,8 @@ static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
         .crc32c = slot->crc32c,
         .generation_match = 0,
     };
-    slot->transfer = mr_transfer_insert(lane->context->net->engine, lane->store, &request, on_part, slot);
+    slot->transfer =
+        mr_transfer_insert(lane->context->net->engine, lane->store, &request, write_composed_on_part, slot);
     if (slot->transfer)
         return 0;
     mr_temporary_not_made(own->bucket, slot->temporary);
@@ -176,7 +177,7 @@ static struct mr_transfer *compose(struct mr_write_lane *lane, const struct node
     return mr_transfer_compose(lane->context->net->engine, lane->store, request, done, arg); /* copies it */
 }
 
-static void fail(struct mr_write_lane *lane, const struct mr_store_result *result)
+static void write_composed_fail(struct mr_write_lane *lane, const struct mr_store_result *result)
 {
     if (result->code != MR_E_NOT_FOUND) {
         mr_write_failed(lane, result->code, result->text);
@@ -193,7 +194,7 @@ static void on_named(void *arg, const struct mr_store_result *result, const stru
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
     if (result->code != MR_OK)
-        fail(lane, result);
+        write_composed_fail(lane, result);
     else
         mr_write_done(lane, item->generation);
 }
@@ -213,7 +214,7 @@ static int name_it(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
-static int go_on(struct mr_write_lane *lane);
+static int write_composed_go_on(struct mr_write_lane *lane);
 
 static void on_node(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
@@ -222,14 +223,14 @@ static void on_node(void *arg, const struct mr_store_result *result, const struc
     struct composed *own = lane->own;
     group->transfer = NULL;
     if (result->code != MR_OK) {
-        forget(own, group->to->handle, result->code);
+        write_composed_forget(own, group->to->handle, result->code);
         group->to->handle = 0;
-        fail(lane, result);
+        write_composed_fail(lane, result);
         return;
     }
     group->to->generation = item->generation;
     own->done++;
-    if (go_on(lane) != 0)
+    if (write_composed_go_on(lane) != 0)
         mr_write_failed(lane, mr_error_code(), mr_error_text());
 }
 
@@ -260,7 +261,7 @@ static int start_group(struct mr_write_lane *lane, struct group *group)
 }
 
 /* The next composes of this level, the next level, or the name. 0, or -1 with mr_error. */
-static int go_on(struct mr_write_lane *lane)
+static int write_composed_go_on(struct mr_write_lane *lane)
 {
     struct composed *own = lane->own;
     unsigned groups = (own->count + MR_STORE_COMPOSE_MAX - 1) / MR_STORE_COMPOSE_MAX;
@@ -280,7 +281,7 @@ static int go_on(struct mr_write_lane *lane)
     return 0;
 }
 
-static int complete(struct mr_write_lane *lane)
+static int write_composed_complete(struct mr_write_lane *lane)
 {
     struct composed *own = lane->own;
     if (check_age(own) != 0)
@@ -294,7 +295,7 @@ static int complete(struct mr_write_lane *lane)
         own->count++;
     own->level = own->nodes;
     own->next = own->nodes + own->count;
-    return go_on(lane);
+    return write_composed_go_on(lane);
 }
 
 /* ---- the end ---- */
@@ -338,9 +339,9 @@ static void close_lane(struct mr_write_lane *lane)
 
 const struct mr_write_ops mr_write_composed = {.method = MR_WRITE_COMPOSED,
                                                .resume = resume,
-                                               .begin = begin,
+                                               .begin = write_composed_begin,
                                                .send = send_part,
-                                               .complete = complete,
+                                               .complete = write_composed_complete,
                                                .cancelled = cancelled,
                                                .stop = stop,
                                                .undo = mr_write_undone,

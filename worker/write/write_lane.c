@@ -35,7 +35,7 @@ static bool any_held(const struct mr_write_lane *lane)
 }
 
 /* The next READY part: HELD, and its checksum known. NULL: there is none, or the lane has failed. */
-static struct mr_write_slot *take(struct mr_write_lane *lane)
+static struct mr_write_slot *write_lane_take(struct mr_write_lane *lane)
 {
     struct mr_write_slot slot = {.lane = lane, .held = true};
     while (mr_ckpt_part_take(&lane->ckpt, &slot.number, &slot.word, &slot.length)) {
@@ -65,7 +65,7 @@ static bool next_part(struct mr_write_lane *lane, struct mr_write_slot **slot)
     enum mr_write_state before = lane->state;
     *slot = unsent(lane);
     if (!*slot)
-        *slot = take(lane);
+        *slot = write_lane_take(lane);
     return lane->state == before;
 }
 
@@ -98,7 +98,7 @@ static int sum_up(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 
 /* What is there may be what a predecessor meant to make: for certain where it has a checksum, or has no bytes. In S3 the
  * same bytes have the same version. */
-static bool is_ours(const struct mr_write_lane *lane, const struct mr_store_item *item)
+static bool write_lane_is_ours(const struct mr_write_lane *lane, const struct mr_store_item *item)
 {
     bool other = item && (item->generation != lane->generation || lane->uri.scheme == MR_SCHEME_S3);
     return other && item->size == lane->size && (!item->has_crc32c || item->crc32c == lane->crc32c);
@@ -123,7 +123,7 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
         mr_write_failed(lane, result->code, result->text);
         return;
     }
-    if (lane->maybe_done && is_ours(lane, item)) {
+    if (lane->maybe_done && write_lane_is_ours(lane, item)) {
         if (item->has_crc32c || lane->size == 0)
             mr_write_done(lane, item->generation);
         else if (mr_write_verify(lane, item) != 0)
@@ -179,7 +179,7 @@ static bool leave_waiting(struct mr_write_lane *lane, bool sealed)
     return true;
 }
 
-static bool complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
+static bool write_lane_complete(struct mr_write_lane *lane, uint32_t parts, uint64_t bytes)
 {
     if (sum_up(lane, parts, bytes) != 0)
         return true;
@@ -216,7 +216,7 @@ static bool send_next(struct mr_write_lane *lane, bool sealed)
         return true;
     }
     if (single || lane->stored == parts)
-        return complete(lane, parts, bytes);
+        return write_lane_complete(lane, parts, bytes);
     if (!any_held(lane)) {
         mr_write_fail_damaged(lane, "parts are missing");
         return true;
@@ -310,7 +310,7 @@ static void end_again(struct mr_write_lane *lane)
     lane->state = MR_WRITE_ENDED;
 }
 
-static void open_lane(struct mr_write_lane *lane, const char *uri)
+static void write_lane_open_lane(struct mr_write_lane *lane, const char *uri)
 {
     uint32_t code, crc;
     uint64_t generation;
@@ -345,7 +345,7 @@ struct mr_write_lane *mr_write_lane_new(struct mr_write_context *context, struct
     lane->ckpt = *ckpt;
     lane->if_absent = if_absent;
     lane->begun_ns = mr_clock_mono_ns();
-    open_lane(lane, uri);
+    write_lane_open_lane(lane, uri);
     mr_ckpt_part_adopt(&lane->ckpt); /* from here on a seal is kept, whatever becomes of the supervisor */
     mr_ckpt_part_wake_trainer(&lane->ckpt);
     return lane;

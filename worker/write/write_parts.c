@@ -64,7 +64,7 @@ static void on_begun(void *arg, const struct mr_store_result *result, const char
     }
 }
 
-static int begin(struct mr_write_lane *lane)
+static int write_parts_begin(struct mr_write_lane *lane)
 {
     record_begin(lane);
     if (lane->resumed) {
@@ -81,7 +81,8 @@ static int begin(struct mr_write_lane *lane)
 
 /* NOT_FOUND: the upload is gone, and with it the bytes that it had. At its end (slot is NULL) a request whose answer
  * was lost, or a worker that has died, may have completed it. */
-static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const struct mr_store_result *result)
+static void write_parts_fail(struct mr_write_lane *lane, struct mr_write_slot *slot,
+                             const struct mr_store_result *result)
 {
     char uri[300], text[MR_CKPT_PART_TEXT];
     const char *words = result->text;
@@ -110,11 +111,11 @@ static void fail(struct mr_write_lane *lane, struct mr_write_slot *slot, const s
         mr_write_failed(lane, result->code, words);
 }
 
-static void on_part(void *arg, const struct mr_store_result *result, const char *etag)
+static void write_parts_on_part(void *arg, const struct mr_store_result *result, const char *etag)
 {
     struct mr_write_slot *slot = arg;
     if (result->code != MR_OK)
-        fail(slot->lane, slot, result);
+        write_parts_fail(slot->lane, slot, result);
     else
         mr_write_part_stored(slot, etag, 0);
 }
@@ -132,7 +133,8 @@ static int send_part(struct mr_write_lane *lane, struct mr_write_slot *slot)
         .crc32c = slot->crc32c,
     };
     lane->sent = true;
-    slot->transfer = mr_transfer_part_send(lane->context->net->engine, lane->store, &request, on_part, slot);
+    slot->transfer =
+        mr_transfer_part_send(lane->context->net->engine, lane->store, &request, write_parts_on_part, slot);
     return slot->transfer ? 0 : -1;
 }
 
@@ -141,14 +143,14 @@ static void on_completed(void *arg, const struct mr_store_result *result, const 
     struct mr_write_lane *lane = arg;
     lane->transfer = NULL;
     if (result->code != MR_OK) {
-        fail(lane, NULL, result);
+        write_parts_fail(lane, NULL, result);
         return;
     }
     record_end(lane);
     mr_write_done(lane, item->generation);
 }
 
-static int complete(struct mr_write_lane *lane)
+static int write_parts_complete(struct mr_write_lane *lane)
 {
     struct mr_upload_part *parts = calloc(lane->stored, sizeof *parts);
     if (!parts) {
@@ -207,8 +209,8 @@ static void undo(struct mr_write_lane *lane)
 }
 
 const struct mr_write_ops mr_write_parts = {.method = MR_WRITE_PARTS,
-                                            .begin = begin,
+                                            .begin = write_parts_begin,
                                             .keeps_begin = true,
                                             .send = send_part,
-                                            .complete = complete,
+                                            .complete = write_parts_complete,
                                             .undo = undo};

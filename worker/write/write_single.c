@@ -8,7 +8,7 @@
  */
 #include "worker/write/write_impl.h"
 
-static int begin(struct mr_write_lane *lane)
+static int write_single_begin(struct mr_write_lane *lane)
 {
     mr_write_begun(lane, "");
     return 0;
@@ -29,7 +29,7 @@ static void on_stored(void *arg, const struct mr_store_result *result, const str
     mr_write_done(lane, item->generation);
 }
 
-static int complete(struct mr_write_lane *lane)
+static int write_single_complete(struct mr_write_lane *lane)
 {
     struct mr_store_insert_request request = {
         .name = lane->name,
@@ -45,4 +45,4 @@ static int complete(struct mr_write_lane *lane)
 }
 
 const struct mr_write_ops mr_write_single = {
-    .method = MR_WRITE_SINGLE, .begin = begin, .complete = complete, .undo = mr_write_undone};
+    .method = MR_WRITE_SINGLE, .begin = write_single_begin, .complete = write_single_complete, .undo = mr_write_undone};

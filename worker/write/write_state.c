@@ -80,7 +80,7 @@ static void trace_end(const struct mr_write_lane *lane)
                       mr_write_uri(lane, uri, sizeof uri));
 }
 
-static void end(struct mr_write_lane *lane, uint64_t generation)
+static void write_state_end(struct mr_write_lane *lane, uint64_t generation)
 {
     mr_ckpt_part_finish(&lane->ckpt, lane->outcome, (uint32_t)lane->code, lane->text, generation, lane->crc32c);
     if (lane->ops && lane->ops->ended)
@@ -94,13 +94,13 @@ static void end(struct mr_write_lane *lane, uint64_t generation)
 void mr_write_done(struct mr_write_lane *lane, uint64_t generation)
 {
     lane->outcome = MR_CKPT_PART_DONE;
-    end(lane, generation);
+    write_state_end(lane, generation);
 }
 
 void mr_write_undone(struct mr_write_lane *lane)
 {
     lane->crc32c = 0;
-    end(lane, 0);
+    write_state_end(lane, 0);
 }
 
 void mr_write_verify_close(struct mr_write_lane *lane)

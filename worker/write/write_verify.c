@@ -9,7 +9,7 @@
 
 #define BLOCK (4u << 20)
 
-static void end(struct mr_write_lane *lane, bool ours)
+static void write_verify_end(struct mr_write_lane *lane, bool ours)
 {
     mr_write_verify_close(lane);
     mr_write_verified(lane, ours);
@@ -23,14 +23,14 @@ static void on_block(void *arg, const struct mr_transfer_result *result)
     struct mr_write_verify *verify = &lane->verify;
     lane->transfer = NULL;
     if (result->code == MR_E_CHANGED || result->code == MR_E_NOT_FOUND) { /* somebody writes it at this moment */
-        end(lane, false);
+        write_verify_end(lane, false);
     } else if (result->code != MR_OK) {
         mr_write_failed(lane, result->code, result->text);
     } else {
         verify->crc32c = mr_crc32c_combine(verify->crc32c, result->crc32c, verify->length);
         verify->at += verify->length;
         if (verify->at == lane->size)
-            end(lane, verify->crc32c == lane->crc32c);
+            write_verify_end(lane, verify->crc32c == lane->crc32c);
         else if (read_block(lane) != 0)
             mr_write_failed(lane, mr_error_code(), mr_error_text());
     }

@@ -20,7 +20,7 @@ class DataLoader(_DataLoader):
 
     def __iter__(self) -> Any:
         batches = super().__iter__()
-        if self._source.progress.cursor == 0:
+        if self._batch_source.progress.cursor == 0:
             self._given = 0
         return self._counted(batches)
 
@@ -35,7 +35,7 @@ class DataLoader(_DataLoader):
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
-        if self._source.progress.cursor == 0:
+        if self._batch_source.progress.cursor == 0:
             self._given = 0
 
     def state_dict(self) -> dict[str, Any]:

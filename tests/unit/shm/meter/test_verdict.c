@@ -158,7 +158,7 @@ START_TEST(test_no_core_is_free)
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_NEIGHBOURS, "other processes use 4.0 of 8 cores");
     node.swapped = 5000;
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_SWAP, "500 pages a second");
-    node.throttled = 3 * SECOND;
+    node.quota = 3 * SECOND;
     expect(MR_STAGE_TRANSFORM, MR_CAUSE_QUOTA, "stops them 30% of the time");
 }
 END_TEST
@@ -233,7 +233,7 @@ START_TEST(test_the_nodes_block)
     mr_node_read(block, &now);
     mr_node_since(&now, &before);
     ck_assert_uint_eq(now.waits[MR_CAUSE_LISTING], 5);
-    ck_assert_uint_eq(now.waits[MR_CAUSE_SAVING] + now.throttled, 0);
+    ck_assert_uint_eq(now.waits[MR_CAUSE_SAVING] + now.quota, 0);
     free(block);
 }
 END_TEST

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/clock.h"
+#include "worker/store/s3.h"
 
 unsigned char data[BIG];
 static unsigned char got[BIG];

@@ -338,7 +338,7 @@ START_TEST(a_fault)
     }
     ck_assert_uint_eq(plan.asked[op], 2);
     ck_assert_uint_eq(c->retries, 1);
-    ck_assert_uint_eq(c->busy, row->status == 429 || row->status == 503);
+    ck_assert_uint_eq(c->throttled, row->status == 429 || row->status == 503);
     ck_assert_uint_eq(c->crc_errors, row->fault == WRONG_BYTE);
     ck_assert_uint_eq(plan.resumed_at,
                       op == GET && (row->fault == RESET_IN_BODY || row->fault == CLOSE_IN_BODY) ? SIZE / 2 : 0);
@@ -432,7 +432,7 @@ START_TEST(egress_limits_are_told_once_and_what_to_do)
     show_log(log, sizeof log);
     check_good(GET);
     ck_assert_uint_eq(mr_transfer_counters(engine)->egress, 5);
-    ck_assert_uint_eq(mr_transfer_counters(engine)->busy, 5);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->throttled, 5);
     ck_assert_msg(count_of(log, "warning") == 1, "%s", log);
     ck_assert_msg(strstr(log, "google_egress_bandwidth") && strstr(log, "[fetch] connections") &&
                       strstr(log, "Quotas & System Limits") && strstr(log, "Anywhere Cache"),

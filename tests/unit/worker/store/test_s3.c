@@ -9,6 +9,7 @@
 #include "base/checksum.h"
 #include "s3_scene.h"
 #include "tests/unit/suite.h"
+#include "worker/store/s3.h"
 
 /* ---- versions ---- */
 

@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "s3_scene.h"
 #include "tests/unit/suite.h"
+#include "worker/store/s3.h"
 
 #define SIZE 100000u
 #define NA   MR_E_INTERNAL /* does not apply */
@@ -122,7 +123,7 @@ START_TEST(a_fault)
     }
     ck_assert_uint_eq(s3.count[op], 2);
     ck_assert_uint_eq(c->retries, 1);
-    ck_assert_uint_eq(c->busy, row->status == 429 || row->status == 503);
+    ck_assert_uint_eq(c->throttled, row->status == 429 || row->status == 503);
     ck_assert_uint_eq(c->crc_errors, row->fault == WRONG_CRC);
     bool resumed = op == OP_GET && (row->fault == RESET_AFTER || row->fault == SHORT_ANSWER);
     ck_assert_int_eq(sent(op, "Range: bytes=50000-"), resumed);

@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "s3_scene.h"
 #include "tests/unit/suite.h"
+#include "worker/store/s3.h"
 #include "worker/store/upload_parts.h"
 
 /* ---- each operation with each fault ---- */

@@ -565,7 +565,7 @@ START_TEST(busy_answers_lower_both_limits_and_they_recover)
         }
         ck_assert_msg(outcomes[i].code == MR_OK, "%s", outcomes[i].text);
     }
-    ck_assert_uint_eq(mr_transfer_counters(engine)->busy, 16);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->throttled, 16);
     ck_assert_msg(held_up, "429 holds nothing up");
     ck_assert_uint_le(lowest, 8);
     ck_assert_uint_ge(lowest, 1);
