@@ -22,6 +22,7 @@ from tests.serve import DEADLINE_S, StartServe, Supervisor, start_supervisor, wa
 OBJECTS, BATCH, WORKERS = 60, 4, 2
 
 JOB = f"""
+import sys
 import millrace
 from millrace import checkpoint
 
@@ -30,7 +31,8 @@ def work(item):
 
 if __name__ == "__main__":
     ds = millrace.IterableDataset("gs://bucket", transform=work)
-    for batch in millrace.DataLoader(ds, batch_size={BATCH}, num_workers={WORKERS}, device="cpu"):
+    how = dict(batch_size={BATCH}, num_workers={WORKERS}, device="cpu", multiprocessing_context=sys.argv[1])
+    for batch in millrace.DataLoader(ds, **how):
         pass
     with checkpoint.writer("gs://bucket/saved/model.pt") as file:
         file.write(b"x" * 1000)
@@ -85,14 +87,17 @@ def check_nesting(events: list[dict[str, Any]]) -> None:
             open_spans.append(span)
 
 
-def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> None:
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore, start: str) -> None:
     (tmp_path / "job.py").write_text(JOB)
     store = devstore("--memory", "--synthetic", f"bucket:{OBJECTS}:2000").url
     server = start_supervisor(millrace_bin, tmp_path, store, "[fetch]\nworkers = 1\n")
     out = tmp_path / "trace.json"
     try:
         with tracing(server, out) as process:
-            subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=server.environment, check=True, timeout=100)
+            subprocess.run(
+                [sys.executable, "job.py", start], cwd=tmp_path, env=server.environment, check=True, timeout=100
+            )
             wait_for(lambda: '"name":"upload"' in out.read_text(), "the write worker has told nothing")
             said = finish(process)
     finally:
