@@ -268,12 +268,12 @@ def test_writes(doctor: Doctor, devstore: StartDevstore, tmp_path: Path) -> None
     folder.mkdir()
     status, checks = doctor("--write", f"file://{folder}/")
     assert status == 0 and checks["data"][0] == "note" and list(folder.iterdir()) == []
-    kept = "of new objects kept, of replaced ones kept, of uploads in parts kept, of deletes kept"
-    assert checks["conditions"] == ("ok", f"file://: {kept}")
+    honoured = "of new objects honoured, of replaced ones honoured, of uploads in parts honoured, of deletes honoured"
+    assert checks["conditions"] == ("ok", f"file://: {honoured}")
     server = devstore("--synthetic", "bucket:1:1KiB")
     status, checks = doctor("--write", "gs://bucket/x/", STORAGE_EMULATOR_HOST=server.url)
     assert status == 0
-    assert checks["conditions"] == ("ok", f"gs://bucket: {kept.replace('of uploads in parts kept, ', '')}")
+    assert checks["conditions"] == ("ok", f"gs://bucket: {honoured.replace('of uploads in parts honoured, ', '')}")
     assert checks["upload parts"] == ("ok", "gs://bucket: of 5 MiB at least, but for the last")
     refuses = devstore("--synthetic", "bucket:1:1KiB", "--deny", "storage.objects.create")
     status, checks = doctor("--write", "gs://bucket/x/", STORAGE_EMULATOR_HOST=refuses.url)

@@ -128,15 +128,15 @@ def test_doctor(s3: S3, bucket: str, millrace: Run) -> None:
 
 WRITES = {  # what each server does with writes
     "versitygw": (
-        "of new objects kept, of replaced ones kept, of uploads in parts kept, of deletes ignored",
+        "of new objects honoured, of replaced ones honoured, of uploads in parts honoured, of deletes ignored",
         "CRC32C of objects compared and kept, of uploads in parts kept; the size of those compared",
     ),
     "moto": (
-        "of new objects kept, of replaced ones kept, of uploads in parts kept, of deletes ignored",
+        "of new objects honoured, of replaced ones honoured, of uploads in parts honoured, of deletes ignored",
         "CRC32C of objects not compared and not kept, of uploads in parts kept; the size of those not compared",
     ),
     "plain": (
-        "of new objects ignored, of replaced ones ignored, of uploads in parts ignored, of deletes kept",
+        "of new objects ignored, of replaced ones ignored, of uploads in parts ignored, of deletes honoured",
         "CRC32C of objects not compared and not kept, of uploads in parts not kept; the size of those compared",
     ),
 }

@@ -14,8 +14,8 @@
 #define REMOVE_NS  (5 * MR_SECOND_NS)
 #define PART_LEAST ((uint64_t)5 << 20) /* of S3 and GCS */
 
-enum verdict { KEPT, IGNORED, REFUSED };
-static const char *const verdicts[] = {"kept", "ignored", "refused"};
+enum verdict { HONOURED, IGNORED, REFUSED };
+static const char *const verdicts[] = {"honoured", "ignored", "refused"};
 
 struct probe {
     struct mr_tool *tool;
@@ -204,7 +204,7 @@ struct finding {
     enum verdict verdict;
 };
 
-/* "of new objects kept, of deletes ignored"; returns whether all are kept. */
+/* "of new objects honoured, of deletes ignored"; returns whether all are honoured. */
 static bool put_findings(char *out, size_t size, const struct finding *findings, unsigned count)
 {
     bool all = true;
@@ -212,7 +212,7 @@ static bool put_findings(char *out, size_t size, const struct finding *findings,
     for (unsigned i = 0; i < count; i++) {
         size_t n = strlen(out);
         snprintf(out + n, size - n, "%s%s %s", i ? ", " : "", findings[i].what, verdicts[findings[i].verdict]);
-        all = all && findings[i].verdict == KEPT;
+        all = all && findings[i].verdict == HONOURED;
     }
     return all;
 }
@@ -221,7 +221,7 @@ static bool put_findings(char *out, size_t size, const struct finding *findings,
 static enum verdict judge(struct probe *p, int rc, enum mr_code wanted)
 {
     if (rc == 0 || mr_error_code() == wanted)
-        return rc == 0 ? IGNORED : KEPT;
+        return rc == 0 ? IGNORED : HONOURED;
     snprintf(p->why, sizeof p->why, ": %s", p->text);
     return REFUSED;
 }
