@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, StartServe, Supervisor
+from tests.conftest import StartDevstore
+from tests.serve import DEADLINE_S, StartServe, Supervisor, start_supervisor, wait_for
 
 LINE = re.compile(
     r"\d\d:\d\d:\d\d +\d+ objects/s +[\d.]+ MiB/s +\d+ of \d+ in flight +arena +\d+%  \d+ readers +\d+ samples/s "
@@ -47,6 +49,15 @@ class Terminal:
             if select.select([self.master], [], [], 0.2)[0]:
                 with suppress(OSError):  # EIO: the other end is closed
                     self.seen += os.read(self.master, 65536)
+
+    def frame(self) -> str:
+        """The next screen, without what moves the cursor."""
+        self.seen = b""
+        while self.seen.count(b"\033[H") < 2:
+            self.read_until(b"\033[J")
+            self.seen += os.read(self.master, 65536)
+        screen = self.seen.split(b"\033[H")[1].replace(b"\r", b"").decode(errors="replace")
+        return "\n".join(line.rstrip() for line in re.sub(r"\033\[[0-9]*[A-Z]", "", screen).split("\n"))
 
     def size(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -108,6 +119,39 @@ def test_screen_of_another_size(millrace_bin: Path, server: Supervisor) -> None:
         assert max(map(len, rows)) <= 20
         os.write(top.master, b"q")
         assert top.process.wait(DEADLINE_S) == 0
+
+
+JOB = """
+import time
+import millrace
+loader = millrace.DataLoader(millrace.IterableDataset("gs://bucket", transform=len), batch_size=4, num_workers=1)
+while True:
+    for batch in loader:
+        time.sleep(0.02)
+"""
+
+
+def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore) -> None:
+    """A tall screen has the DataLoader workers too; on a small one columns are whole, or not there."""
+    server = start_supervisor(millrace_bin, tmp_path, devstore("--synthetic", "bucket:2000:2000").url, "")
+    job = subprocess.Popen([sys.executable, "-c", JOB], cwd=tmp_path, env=server.environment)
+    try:
+        with terminal(millrace_bin, server, 60, 200) as top:
+            row = re.compile(r"^rank worker batches/s .* CPU\n0 +0 +[1-9]\d*\.\d .*%$", re.M)
+            wait_for(lambda: row.search(top.frame()), "no DataLoader worker is shown")
+            top.size(24, 80)
+            titles = r"^rank  step ms  waits  for +store transform collate transport$"
+            wait_for(lambda: re.search(titles, top.frame(), re.M), "the ranks' table has other columns")
+            lines = top.frame().split("\n")
+            assert len(lines) <= 24 and max(map(len, lines)) <= 80
+            assert [line for line in lines if line.endswith("retries throttled")]
+            os.write(top.master, b"q")
+            top.read_until(SCREEN_OFF)
+            assert top.process.wait(DEADLINE_S) == 0
+    finally:
+        job.kill()
+        job.wait()
+        server.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
