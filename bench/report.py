@@ -2,7 +2,8 @@
 
 .venv/bin/python -m bench.report [RESULTS] [--write]
 
---write puts them into docs/performance.md, between its marks, and draws docs/performance.svg.
+--write puts them into docs/performance.md, between its marks, those of larger objects into bench/results.md, and draws
+docs/performance.svg.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
+REST = ROOT / "bench" / "results.md"
 PICTURE = ROOT / "docs" / "performance.svg"
 BEGIN, END = "<!-- made by bench/report.py -->", "<!-- end of what bench/report.py made -->"
 MIB = 1 << 20
@@ -183,17 +185,37 @@ def page(results: dict[str, Any]) -> str:
         markdown(memory_table(results)),
     ]
     for title, table in tables(results):
-        lines += ["", f"### {title}", "", markdown(table)]
+        if is_on_the_page(title):
+            lines += ["", f"### {title}", "", markdown(table)]
     return "\n".join(lines)
+
+
+def is_on_the_page(title: str) -> bool:
+    return title.startswith(("Listing", "100 KiB"))
+
+
+def rest(results: dict[str, Any]) -> str:
+    """bench/results.md, whole."""
+    lines = [
+        "# Larger objects",
+        "",
+        f"<!-- made by bench/report.py -->\n\nOf the run at {results['commit']} that [performance]"
+        "(../docs/performance.md) describes, the tables that it leaves out.",
+    ]
+    for title, table in tables(results):
+        if not is_on_the_page(title):
+            lines += ["", f"## {title}", "", markdown(table)]
+    return "\n".join(lines) + "\n"
 
 
 def write_page(results: dict[str, Any]) -> None:
     text = PAGE.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, found, tail = rest.partition(END)
+    head, _, after = text.partition(BEGIN)
+    _, found, tail = after.partition(END)
     if not found:
         raise SystemExit(f"{PAGE} has no lines {BEGIN!r} and {END!r}")
     PAGE.write_text(f"{head}{BEGIN}\n\n{page(results)}\n\n{END}{tail}")
+    REST.write_text(rest(results))
 
 
 def show(results: dict[str, Any]) -> None:
@@ -204,7 +226,9 @@ def show(results: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Tables of a run of bench/run.py.")
     parser.add_argument("results", nargs="?", type=Path, default=ROOT / "out" / "bench" / "results.json")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md and its picture")
+    parser.add_argument(
+        "--write", action="store_true", help="into docs/performance.md, its picture and bench/results.md"
+    )
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
     show(results)

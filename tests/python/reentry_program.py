@@ -139,7 +139,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "fileno": lambda o, s: o.fileno(),
         "report": lambda o, s: o.report((0, 0, 0), None),
         "rest": lambda o, s: o.rest(),
-        "take": lambda o, s: o.take(1, 2, 0, 0, (0, 1, 1, 1, 1, 1, 0, 0, 0, 0)),
+        "take": lambda o, s: o.take(1, 2, 0, 0, (0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)),
         DEALLOC: _dealloc("Meter"),
     },
     "Batch": {
