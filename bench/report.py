@@ -184,14 +184,16 @@ def page(results: dict[str, Any]) -> str:
         "",
         markdown(memory_table(results)),
     ]
+    return "\n".join(lines + sections(results, "###", larger=False))
+
+
+def sections(results: dict[str, Any], level: str, larger: bool) -> list[str]:
+    """The tables of larger objects, or the others."""
+    lines = []
     for title, table in tables(results):
-        if is_on_the_page(title):
-            lines += ["", f"### {title}", "", markdown(table)]
-    return "\n".join(lines)
-
-
-def is_on_the_page(title: str) -> bool:
-    return title.startswith(("Listing", "100 KiB"))
+        if larger != title.startswith(("Listing", "100 KiB")):
+            lines += ["", f"{level} {title}", "", markdown(table)]
+    return lines
 
 
 def rest(results: dict[str, Any]) -> str:
@@ -199,13 +201,12 @@ def rest(results: dict[str, Any]) -> str:
     lines = [
         "# Larger objects",
         "",
-        f"<!-- made by bench/report.py -->\n\nOf the run at {results['commit']} that [performance]"
+        BEGIN,
+        "",
+        f"Of the run at {results['commit']} that [performance]"
         "(../docs/performance.md) describes, the tables that it leaves out.",
     ]
-    for title, table in tables(results):
-        if not is_on_the_page(title):
-            lines += ["", f"## {title}", "", markdown(table)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + sections(results, "##", larger=True)) + "\n"
 
 
 def write_page(results: dict[str, Any]) -> None:

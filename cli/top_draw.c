@@ -31,7 +31,7 @@ static const json_t *top_draw_find(const json_t *root, const char *list, const j
     return NULL;
 }
 
-/* A counter of a worker or lane: its growth a second since the reading before. */
+/* A counter of a worker, lane or loader: its growth a second since the reading before. */
 static double rate(const struct mr_top *top, const json_t *item, const json_t *before, const char *counter)
 {
     double seconds = (double)(top->now_ns - top->before_ns) / 1e9;
@@ -44,7 +44,7 @@ static double rate(const struct mr_top *top, const json_t *item, const json_t *b
 
 struct sums {
     double objects_s, bytes_s, samples_s, waiting;
-    long long in_flight, limit, retries, throttled, used, arena, lanes, pending, filling, ready, held;
+    long long in_flight, limit, retries, throttled, used, arena, lanes;
 };
 
 static bool is_fetch_worker(const json_t *worker)
@@ -84,10 +84,6 @@ static struct sums add_up(const struct mr_top *top)
     json_array_foreach(json_object_get(top->now, "lanes"), i, item)
     {
         sums.samples_s += rate(top, item, top_draw_find(top->before, "lanes", item, "lane", "pid"), "samples");
-        sums.pending += mr_json_integer(item, "pending");
-        sums.filling += mr_json_integer(item, "filling");
-        sums.ready += mr_json_integer(item, "ready");
-        sums.held += mr_json_integer(item, "held");
         if (strcmp(mr_json_text(item, "state"), "open") == 0) {
             sums.waiting += mr_json_real(item, "waiting_ratio");
             sums.lanes++;
@@ -334,60 +330,53 @@ static void write_writers(const struct mr_top *top, unsigned columns, FILE *out)
     }
 }
 
-/* A DataLoader worker's counter since the reading before. */
-static double grown(const json_t *now, const json_t *before, const char *name)
-{
-    long long value = mr_json_integer(now, name) - mr_json_integer(before, name);
-    return value > 0 ? (double)value : 0;
-}
-
-static void write_loader(struct mr_top_table *table, const struct mr_top *top, const json_t *loop, size_t number)
+static void write_loader(struct mr_top_table *table, const struct mr_top *top, const json_t *now, const json_t *before)
 {
     static const char *const stages[] = {"store_ns", "transform_ns", "extent_ns", "collate_ns", "pack_ns"};
-    const json_t *was = top_draw_find(top->before, "loops", loop, "loop", "pid");
-    const json_t *now = json_object_get(json_array_get(json_object_get(loop, "loaders"), number), "counters");
-    const json_t *before = json_object_get(json_array_get(json_object_get(was, "loaders"), number), "counters");
-    double seconds = (double)(top->now_ns - top->before_ns) / 1e9, batches = grown(now, before, "batches"), busy = 0;
-    bool known = was && seconds > 0;
+    double batches_s = rate(top, now, before, "batches"), busy = 0;
 
-    mr_top_cell(table, "%lld", mr_json_integer(loop, "rank"));
-    mr_top_cell(table, "%zu", number);
-    mr_top_cell(table, "%.1f", known ? batches / seconds : 0);
+    mr_top_cell(table, "%lld", mr_json_integer(now, "loader"));
+    mr_top_cell(table, "%.1f", batches_s);
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
-        double ns = known ? grown(now, before, stages[i]) : 0;
-        busy += i == 0 || i == 2 ? 0 : ns; /* it waits for samples and for memory */
-        mr_top_cell(table, "%.1f", batches > 0 ? ns / batches / 1e6 : 0);
+        double ns_s = rate(top, now, before, stages[i]);
+        busy += i == 0 || i == 2 ? 0 : ns_s; /* it waits for samples and for memory */
+        mr_top_cell(table, "%.1f", batches_s > 0 ? ns_s / batches_s / 1e6 : 0);
     }
-    mr_top_cell(table, "%.0f%%", busy > 0 ? 100 * grown(now, before, "cpu_ns") / busy : 0);
+    mr_top_cell(table, "%.0f%%", busy > 0 ? 100 * rate(top, now, before, "cpu_ns") / busy : 0);
 }
 
-/* What each DataLoader worker takes for a batch: one of them may be slower than the others. */
-static void write_loaders(const struct mr_top *top, unsigned columns, FILE *out)
+/* What each DataLoader worker takes for a batch: one of them may be slower than the others. How many sections. */
+static unsigned write_loaders(const struct mr_top *top, unsigned columns, FILE *out)
 {
     static const struct mr_top_column shown[] = {{"rank", -4, 0},    {"worker", 6, 0},    {"batches/s", 9, 0},
                                                  {"store ms", 9, 0}, {"transform", 9, 0}, {"extent", 8, 2},
                                                  {"collate", 8, 1},  {"packing", 8, 1},   {"CPU", 6, 0}};
     const json_t *loops = json_object_get(top->now, "loops");
     struct mr_top_table table;
-    size_t i;
-    json_t *loop;
+    size_t i, k;
+    json_t *loop, *loader;
     if (json_array_size(loops) == 0)
-        return;
+        return 0;
     mr_top_table_begin(&table, shown, sizeof shown / sizeof *shown, columns, out);
-    json_array_foreach(loops, i, loop) for (size_t k = 0; k < json_array_size(json_object_get(loop, "loaders")); k++)
-        write_loader(&table, top, loop, k);
+    json_array_foreach(loops, i, loop)
+    {
+        const json_t *was = json_object_get(top_draw_find(top->before, "loops", loop, "loop", "pid"), "loaders");
+        json_array_foreach(json_object_get(loop, "loaders"), k, loader)
+        {
+            mr_top_cell(&table, "%lld", mr_json_integer(loop, "rank"));
+            write_loader(&table, top, loader, json_array_get(was, k));
+        }
+    }
+    return 1;
 }
 
 int mr_top_draw(const struct mr_top *top)
 {
     struct winsize window = {0};
-    char *text = NULL, *more = NULL;
-    size_t size[2];
-    FILE *lines = open_memstream(&text, &size[0]), *rest = lines ? open_memstream(&more, &size[1]) : NULL;
-    if (!rest) {
-        if (lines)
-            fclose(lines);
-        free(text);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *lines = open_memstream(&text, &size);
+    if (!lines) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
         return -1;
     }
@@ -399,11 +388,9 @@ int mr_top_draw(const struct mr_top *top)
     write_writers(top, columns, lines);
     write_workers(top, columns, lines);
     write_lanes(top, columns, lines);
-    write_loaders(top, columns, rest);
+    unsigned optional = write_loaders(top, columns, lines);
     fclose(lines);
-    fclose(rest);
-    int rc = mr_top_put_screen(text, more, rows, columns, stdout);
+    int rc = mr_top_put_screen(text, optional, rows, columns, stdout);
     free(text);
-    free(more);
     return rc;
 }

@@ -40,6 +40,8 @@ void mr_top_table_begin(struct mr_top_table *table, const struct mr_top_column *
         table->shown[i] = true;
     while (width_of(table) > screen_columns && drop_one(table))
         ;
+    while (table->first + 1 < count && !table->shown[table->first])
+        table->first++;
     fputc('\n', out);
     for (unsigned i = 0; i < count; i++)
         mr_top_cell(table, "%s", columns[i].title);
@@ -57,7 +59,7 @@ void mr_top_cell(struct mr_top_table *table, const char *format, ...)
         va_end(arguments);
         for (char *c = cell; (c = strchr(c, '\n')) != NULL;) /* names come from stores: none ends a line */
             *c = '?';
-        fprintf(table->out, "%s%*s", at > 0 ? " " : "", table->columns[at].width, cell);
+        fprintf(table->out, "%s%*s", at > table->first ? " " : "", table->columns[at].width, cell);
     }
     if (table->at == 0)
         fputc('\n', table->out);
@@ -110,7 +112,9 @@ struct screen {
     char **lines;
     struct section *sections;
     unsigned line_count, section_count;
-    bool spaced; /* an empty line between sections */
+    unsigned rows, columns, row; /* row: how many are put */
+    bool spaced;                 /* an empty line between sections */
+    FILE *out;
 };
 
 /* Sections and lines, in memory that is as large as there can be of them; text is cut into lines in place. */
@@ -119,9 +123,8 @@ static int divide(struct screen *screen, char *text)
     size_t most = 1;
     for (const char *at = text; *at != '\0'; at++)
         most += *at == '\n';
-    *screen = (struct screen){.lines = calloc(most, sizeof *screen->lines),
-                              .sections = calloc(most, sizeof *screen->sections),
-                              .spaced = true};
+    screen->lines = calloc(most, sizeof *screen->lines);
+    screen->sections = calloc(most, sizeof *screen->sections);
     if (!screen->lines || !screen->sections) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
         return -1;
@@ -142,12 +145,12 @@ static int divide(struct screen *screen, char *text)
     return 0;
 }
 
-static unsigned rows_of(const struct screen *screen)
+static bool fits(const struct screen *screen)
 {
     unsigned rows = screen->spaced && screen->section_count > 0 ? screen->section_count - 1 : 0;
     for (unsigned i = 0; i < screen->section_count; i++)
         rows += screen->sections[i].shown;
-    return rows;
+    return rows <= screen->rows;
 }
 
 /* A row less of the longest section: of its rows, the last is then the one that says how many more there are. False:
@@ -174,53 +177,42 @@ static const char *line_of(const struct screen *screen, const struct section *se
 }
 
 /* The next row, unless the screen is full; the last one where more follow: "...". */
-static void put_row(const struct screen *screen, const char *line, unsigned *row, unsigned rows,
-                    unsigned screen_columns, FILE *out)
+static void put_row(struct screen *screen, const char *line)
 {
-    if (*row == rows)
+    if (screen->row == screen->rows)
         return;
-    fputs(*row > 0 ? "\n" : "", out);
-    ++*row;
-    put_line(*row == rows && rows < rows_of(screen) ? "..." : line, screen_columns, out);
+    fputs(screen->row > 0 ? "\n" : "", screen->out);
+    bool last = ++screen->row == screen->rows;
+    put_line(last && !fits(screen) ? "..." : line, screen->columns, screen->out);
 }
 
-static void put_sections(const struct screen *screen, unsigned rows, unsigned screen_columns, FILE *out)
+static void put_sections(struct screen *screen)
 {
-    unsigned row = 0;
     char text[32];
     for (unsigned i = 0; i < screen->section_count; i++) {
         const struct section *section = &screen->sections[i];
         if (i > 0 && screen->spaced)
-            put_row(screen, "", &row, rows, screen_columns, out);
+            put_row(screen, "");
         for (unsigned k = 0; k < section->shown; k++)
-            put_row(screen, line_of(screen, section, k, text), &row, rows, screen_columns, out);
+            put_row(screen, line_of(screen, section, k, text));
     }
 }
 
-int mr_top_put_screen(char *text, const char *more, unsigned rows, unsigned screen_columns, FILE *out)
+int mr_top_put_screen(char *text, unsigned optional, unsigned rows, unsigned screen_columns, FILE *out)
 {
-    struct screen screen;
-    char *all = NULL;
-    if (asprintf(&all, "%s%s", text, more) < 0) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for a screen");
-        return -1;
-    }
-    int rc = divide(&screen, all);
-    if (rc == 0 && rows_of(&screen) > rows) {
-        free(screen.lines);
-        free(screen.sections);
-        rc = divide(&screen, text);
-    }
+    struct screen screen = {.rows = rows, .columns = screen_columns, .spaced = true, .out = out};
+    int rc = divide(&screen, text);
     if (rc == 0) {
-        screen.spaced = rows_of(&screen) <= rows;
-        while (rows_of(&screen) > rows && shorten_one(&screen))
+        if (!fits(&screen))
+            screen.section_count -= optional;
+        screen.spaced = fits(&screen);
+        while (!fits(&screen) && shorten_one(&screen))
             ;
         fputs("\033[H", out);
-        put_sections(&screen, rows, screen_columns, out);
+        put_sections(&screen);
         fputs("\033[J", out);
     }
     free(screen.lines);
     free(screen.sections);
-    free(all);
     return rc;
 }

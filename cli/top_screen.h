@@ -1,6 +1,6 @@
 /*
  * top_screen.h - how `millrace top` fits what it shows to a terminal: tables without the columns that find no place,
- * and rows left out with their number. Nothing is cut within a cell.
+ * and rows left out with their number. No cell is cut but the last of a row, a name.
  */
 #ifndef MR_CLI_TOP_SCREEN_H
 #define MR_CLI_TOP_SCREEN_H
@@ -21,10 +21,11 @@ struct mr_top_table {
     const struct mr_top_column *columns;
     FILE *out;
     unsigned count, at; /* at: the column of the next cell */
+    unsigned first;     /* the first column that is shown */
     bool shown[MR_TOP_COLUMNS_MAX];
 };
 
-/* Begins a section: an empty line, and the titles of the columns that fit. */
+/* Begins a section: an empty line, and the titles of the columns that fit. count: MR_TOP_COLUMNS_MAX at most. */
 void mr_top_table_begin(struct mr_top_table *table, const struct mr_top_column *columns, unsigned count,
                         unsigned screen_columns, FILE *out);
 /* The next cell; the last one of a row ends it. */
@@ -34,9 +35,9 @@ void mr_top_cell(struct mr_top_table *table, const char *format, ...) __attribut
 void mr_top_write_wrapped(const char *label, const char *text, const char *separator, unsigned screen_columns,
                           FILE *out);
 
-/* The sections of `text` (with empty lines between them), on so many rows: `more` too where all of it fits; else, as
- * long as it takes, without the empty lines, then with "and 7 more" for the rows of the longest section.
- * The first section is not shortened. 0 or -1 (NO_MEMORY). */
-int mr_top_put_screen(char *text, const char *more, unsigned rows, unsigned screen_columns, FILE *out);
+/* The sections of `text` (with empty lines between them; it is cut into pieces), on so many rows. Where they do not fit:
+ * without the last `optional` ones; then without the empty lines; then with "and 7 more" for the rows of the longest
+ * section, but for the first. 0 or -1 (NO_MEMORY). */
+int mr_top_put_screen(char *text, unsigned optional, unsigned rows, unsigned screen_columns, FILE *out);
 
 #endif

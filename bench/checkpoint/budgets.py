@@ -2,9 +2,9 @@
 
     .venv/bin/python -m bench.checkpoint.budgets [--output FILE]
 
-- blocked: a save of 1 GiB that fits the checkpoint arena, by close(wait=False), against torch.save, discarded plus
-  1.2 times a memcpy, taken in turns; with a store that takes what the cores leave it, and with one that has limits, as
-  a real one has. Cold is the first save of a job, whose arena is new; warm are the others.
+- blocked: a save of 1 GiB that fits the checkpoint arena, by close(wait=False), against a torch.save that is discarded
+  plus 1.2 times a memcpy, taken in turns; with a store that takes what the cores leave it, and with one that has
+  limits, as a real one has. Cold is the first save of a job, whose arena is new; warm are the others.
 - CPU: user and system time of trainer, supervisor and workers, of the synchronous save and load of the same state dict.
 - memory: the most that they hold together while 4 GiB are saved, then loaded, with 256 MiB for parts, less what the
   idle processes held (Python, torch's code) before there was a state dict.

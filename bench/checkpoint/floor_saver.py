@@ -1,4 +1,4 @@
-"""What needs no store: torch.save to a local file and to one that discards it, and a copy of the state dict's bytes"""
+"""What needs no store: torch.save to a local file or to one that discards it, a copy of the state dict's bytes."""
 
 from __future__ import annotations
 

@@ -35,10 +35,10 @@ static const char *written(void)
     return seen;
 }
 
-static void put(const char *text, const char *more, unsigned rows, unsigned columns)
+static void put(const char *text, unsigned optional, unsigned rows, unsigned columns)
 {
     char *ours = strdup(text);
-    ck_assert_int_eq(mr_top_put_screen(ours, more, rows, columns, out), 0);
+    ck_assert_int_eq(mr_top_put_screen(ours, optional, rows, columns, out), 0);
     free(ours);
 }
 
@@ -46,35 +46,35 @@ static void put(const char *text, const char *more, unsigned rows, unsigned colu
 
 START_TEST(all_of_it)
 {
-    put(TEXT, "\nloader\n0\n", 16, 20);
+    put(TEXT "\nloader\n0\n", 1, 16, 20);
     ck_assert_str_eq(written(), "head\nlimit\n\nrank\n0\n1\n\nworker\na\nb\nc\nd\n\nloader\n0");
 }
 END_TEST
 
 START_TEST(without_what_is_more)
 {
-    put(TEXT, "\nloader\n0\n", 14, 20);
+    put(TEXT "\nloader\n0\n", 1, 14, 20);
     ck_assert_str_eq(written(), "head\nlimit\n\nrank\n0\n1\n\nworker\na\nb\nc\nd");
 }
 END_TEST
 
 START_TEST(without_empty_lines)
 {
-    put(TEXT, "", 10, 20);
+    put(TEXT, 0, 10, 20);
     ck_assert_str_eq(written(), "head\nlimit\nrank\n0\n1\nworker\na\nb\nc\nd");
 }
 END_TEST
 
 START_TEST(the_longest_section_is_shortened)
 {
-    put(TEXT, "", 8, 20);
+    put(TEXT, 0, 8, 20);
     ck_assert_str_eq(written(), "head\nlimit\nrank\n0\n1\nworker\na\nand 3 more");
 }
 END_TEST
 
 START_TEST(no_more_can_be_left_out)
 {
-    put(TEXT, "", 6, 20);
+    put(TEXT, 0, 6, 20);
     ck_assert_str_eq(written(), "head\nlimit\nrank\n0\n1\n...");
 }
 END_TEST
@@ -84,7 +84,7 @@ START_TEST(lines_are_cut)
 {
     put("\xc3\xa4"
         "bcde\n\x1b[2Jxyz\n",
-        "", 9, 4);
+        0, 9, 4);
     ck_assert_str_eq(written(), "\xc3\xa4"
                                 "bcd\n?[2J");
 }
@@ -116,6 +116,19 @@ START_TEST(columns_that_fit)
 }
 END_TEST
 
+/* Where the first column goes, the row begins with the next one, and is as wide as was counted. */
+START_TEST(the_first_column_does_not_fit)
+{
+    static const struct mr_top_column shown[] = {{"number", 6, 1}, {"name", -6, 0}, {"rate", 5, 0}};
+    struct mr_top_table made;
+    mr_top_table_begin(&made, shown, 3, 12, out);
+    mr_top_cell(&made, "%d", 17);
+    mr_top_cell(&made, "%s", "a");
+    mr_top_cell(&made, "%.1f", 2.5);
+    ck_assert_str_eq(written(), "\nname    rate\na        2.5\n");
+}
+END_TEST
+
 START_TEST(wrapped)
 {
     mr_top_write_wrapped("label ", "one two   three   four", "   ", 20, out);
@@ -136,6 +149,7 @@ int main(void)
     tcase_add_test(tc, lines_are_cut);
     tcase_add_test(tc, a_table);
     tcase_add_test(tc, columns_that_fit);
+    tcase_add_test(tc, the_first_column_does_not_fit);
     tcase_add_test(tc, wrapped);
     return mr_suite_run("top_screen", tc);
 }
