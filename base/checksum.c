@@ -75,6 +75,7 @@ static void to_base64(uint64_t value, unsigned bytes, char *out)
     out[(digits + 3) / 4 * 4] = 0;
 }
 
+/* The number whose big-endian bytes the text encodes. Unused bits must be zero, so that one number has one text. */
 static int from_base64(const char *text, size_t length, unsigned bytes, uint64_t *value)
 {
     unsigned bits = 8 * bytes, digits = (bits + 5) / 6;

@@ -29,6 +29,8 @@ static struct {
     uint64_t lost; /* lines */
 } sink = {.own = -1};
 
+/* Finds out what standard error is now. A pipe or a terminal is reopened non-blocking, for us alone: setting the flag
+ * on the inherited one would change it for other processes too. */
 static void resolve(void)
 {
     if (sink.pid != getpid()) {

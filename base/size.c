@@ -29,6 +29,7 @@ static bool parse_digits(const char **at, uint64_t *value)
     return *at > start;
 }
 
+/* k, M, ... and KiB are powers of 1024; kB, MB, ... are powers of 1000. Case does not matter. */
 static bool parse_unit(const char *text, uint64_t *factor)
 {
     static const char letters[] = "kmgtp";

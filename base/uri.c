@@ -22,6 +22,7 @@ static int set(struct mr_uri *uri, enum mr_scheme scheme, const char *bucket, si
     return 0;
 }
 
+/* A relative path is made absolute now: it may be used in another directory. */
 static int set_path(struct mr_uri *uri, const char *path)
 {
     char *joined = NULL;

@@ -105,6 +105,8 @@ static uint64_t published(const struct mr_child *child)
 
 /* ---- messages ---- */
 
+/* Sends what is queued for as long as the socket takes it, and watches for its becoming writable only while something
+ * is left. A worker whose message cannot be sent is killed: it would wait for it forever. */
 static void flush(struct mr_child *child)
 {
     while (child->queue) {
@@ -241,6 +243,7 @@ __attribute__((noreturn)) static void become_worker(const char *path, char *cons
     _exit(errno == ENOMEM || errno == EAGAIN ? 1 : 2);
 }
 
+/* Starts the program with ends[1] as its socket. On success child->pid is set; both ends stay the caller's to close. */
 static int fork_worker(struct mr_child *child, int ends[2])
 {
     struct mr_supervisor *s = child->supervisor;
@@ -290,6 +293,8 @@ static void send_setup(struct mr_child *child)
     mr_child_send(child, out);
 }
 
+/* 0 once the process exists, even where something failed after the fork: the child is killed then, and its end is
+ * handled as any other death. -1: there is no process, and nothing is left open. */
 static int start_process(struct mr_child *child)
 {
     struct mr_events *events = &child->supervisor->events;
@@ -326,6 +331,7 @@ fail:
     return -1;
 }
 
+/* The slot is not started again. Its fail_text is what clients are told. */
 static void child_fail(struct mr_child *child)
 {
     child->state = MR_CHILD_FAILED;
@@ -347,6 +353,8 @@ static void wait_for_restart(struct mr_child *child, unsigned waits, unsigned mo
     mr_events_start(&child->supervisor->events, &child->restart, delay_ms < most_ms ? delay_ms : most_ms);
 }
 
+/* Schedules the next start, with backoff, or fails the slot for good after too many starts without progress. `counts`:
+ * this start counts as one of those. */
 static void start_later(struct mr_child *child, bool counts)
 {
     child->backoff++;
@@ -423,6 +431,8 @@ void mr_child_drain(struct mr_child *child, bool renew)
     child->draining = true;
 }
 
+/* The process has ended, by its pidfd. Takes its status and closes everything that belonged to it; unsent messages are
+ * dropped. */
 static struct mr_child_end reap(struct mr_child *child)
 {
     siginfo_t info = {0};

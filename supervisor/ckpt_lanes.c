@@ -121,6 +121,7 @@ static struct mr_ckpt_extent extent(const struct mr_ckpt_entry *entry)
     return (struct mr_ckpt_extent){lane->arena_offset + first * lane->part_bytes, (end - first) * lane->part_bytes};
 }
 
+/* Fills `used` with the parts of the checkpoint arena that are in use, sorted by offset, and returns their number. */
 static unsigned extents(const struct mr_supervisor *s, struct mr_ckpt_extent used[MR_CKPT_LANES_MAX])
 {
     unsigned count = 0;
@@ -177,6 +178,7 @@ static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_shar
 
 /* ---- open ---- */
 
+/* Whether the URI can name a checkpoint at all. Nothing is asked of the store. */
 static int check_uri(const char *text)
 {
     if (strlen(text) > MR_CKPT_PART_URI_MAX) {
@@ -503,6 +505,7 @@ void mr_ckpt_lanes_dropped(struct mr_supervisor *s, uint64_t number, unsigned sl
         entry->dropped = true;
 }
 
+/* Fails a checkpoint whose worker keeps dying without storing anything more: it may be the cause of the deaths. */
 static void count_death(struct mr_ckpt_entry *entry)
 {
     uint64_t stored, total;

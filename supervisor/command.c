@@ -20,6 +20,7 @@
 #include "base/process.h"
 #include "supervisor/run_impl.h"
 
+/* Its pidfd is readable: takes the exit status (128 + signal, as a shell does) and ends the run. */
 static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, command.process);

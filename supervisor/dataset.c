@@ -113,6 +113,7 @@ static struct mr_name_range *new_range(struct mr_dataset *dataset, const char *u
     return mr_name_ranges_add(&dataset->ranges, dataset, ++dataset->supervisor->listing.last_range, uri);
 }
 
+/* Without a number: no reader can find it until admit(). */
 static struct mr_dataset *new_dataset(struct mr_supervisor *s, const char *name, const char *place)
 {
     struct mr_dataset *dataset = calloc(1, sizeof *dataset);
@@ -256,6 +257,7 @@ static int check_length(const struct mr_strings *uris)
     return -1;
 }
 
+/* Not yet admitted. URIs with braces are expanded where they name shards, whose names then become one range. */
 static struct mr_dataset *new_of_uris(struct mr_supervisor *s, const char *name, const char *place,
                                       const char *const *uris, size_t count, enum mr_format format)
 {
@@ -288,6 +290,7 @@ fail:
     return NULL;
 }
 
+/* An equal data set that is open is shared; otherwise a new one is admitted. */
 static struct mr_dataset *open_uris(struct mr_supervisor *s, const char *name, const char *place,
                                     const char *const *uris, size_t count, enum mr_format format, uint64_t nth,
                                     uint64_t block_bytes)
@@ -403,6 +406,7 @@ static int bucket_of_names(int fd, struct mr_strings *uris, char **name)
     return 0;
 }
 
+/* Takes over fd on success only; on failure it stays the caller's. */
 static struct mr_dataset *new_of_names(struct mr_supervisor *s, int fd, uint64_t block_bytes,
                                        struct mr_client_peer *owner, bool shards)
 {

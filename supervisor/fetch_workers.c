@@ -94,6 +94,7 @@ static void divide(struct mr_fetch_workers *f, uint64_t total, uint64_t workers,
         f->reserve_bytes = round_up(f->arena_bytes / 16);
 }
 
+/* Fails a data set whose largest object the arena can never take; true if it did. */
 static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
 {
     if (round_up(mr_dataset_extent(dataset)) <= total / 2 / MR_ARENA_PAGE * MR_ARENA_PAGE)
@@ -113,6 +114,7 @@ static bool refuse_too_large(struct mr_dataset *dataset, uint64_t total)
     return true;
 }
 
+/* Fails a data set whose largest object exceeds the reserve while the arenas are in use and cannot be divided anew. */
 static void refuse_over_reserve(struct mr_dataset *dataset)
 {
     struct mr_fetch_workers *f = &dataset->supervisor->fetch_workers;
@@ -245,6 +247,8 @@ static bool any_process(const struct mr_supervisor *s)
     return false;
 }
 
+/* Divides the memory and starts the workers, which reserve their arenas' pages. The division is on the board before any
+ * worker starts. On failure all data sets fail with the reason. */
 static void fetch_workers_begin(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
@@ -555,6 +559,7 @@ static void fetch_workers_setup(struct mr_child *child, struct mr_msg_out *out)
     mr_arenas_put_line(&slot_of(child)->line, out);
 }
 
+/* A new process in the slot knows nothing yet: every data set and lane is announced to it again. */
 static void started(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;

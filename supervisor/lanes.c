@@ -93,6 +93,7 @@ static int free_slot(const struct mr_lanes *lanes)
     return -1;
 }
 
+/* The data set exists. MR_E_BUSY is the one error that a client may repeat. */
 static int may_open(struct mr_supervisor *s, uint32_t dataset)
 {
     if (s->state != MR_SUP_RUNNING) {

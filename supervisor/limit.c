@@ -97,6 +97,7 @@ static enum mr_cause cause_of(const struct mr_supervisor *s, const struct reader
 
 /* ---- once a second ---- */
 
+/* The counters' values; what matters is how they have grown since the last look. */
 static struct mr_limit_sums read_now(const struct mr_supervisor *s)
 {
     struct mr_limit_sums now = {
@@ -120,6 +121,8 @@ static void blend(double *value, double now)
     *value += (*value == 0 ? 1 : RECENT) * (now - *value);
 }
 
+/* Updates what is known about requests (first byte, body, bytes a second, CPU of a worker) from the counters' growth
+ * since the last look. Rates are smoothed, so one slow second does not change the named cause. */
 static void look_at_requests(struct mr_supervisor *s, int64_t passed_ns)
 {
     struct mr_limit *limit = &s->limit;
@@ -152,6 +155,7 @@ static void set_gauges(struct mr_supervisor *s, const struct readers *readers)
     mr_counter_set(node, MR_NC_BYTES_S, (uint64_t)s->limit.bytes_s);
 }
 
+/* Charges the readers' waiting of the last period to the one cause found now; saves are counted beside it. */
 static void count_waits(struct mr_supervisor *s, const struct readers *readers, int64_t passed_ns)
 {
     struct mr_counters *node = &s->board->node;

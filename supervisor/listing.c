@@ -110,6 +110,7 @@ static struct mr_name_range *busiest(struct mr_supervisor *s)
     return best;
 }
 
+/* Gives the range to an idle worker; it is the worker's job until RANGE_DONE or its death. */
 static void send_range(struct mr_child *child, struct mr_name_range *range)
 {
     struct mr_dataset *dataset = dataset_of(range);
@@ -131,6 +132,8 @@ static void send_range(struct mr_child *child, struct mr_name_range *range)
     mr_dataset_begun(dataset);
 }
 
+/* All ranges are done: sends their indexes to one worker, in the order of the names, in as many messages as their
+ * descriptors need. */
 static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
 {
     struct mr_name_range *range = dataset->ranges.first;
@@ -509,6 +512,8 @@ static int page_came(struct mr_child *child, const struct mr_msg_in *in)
     return 0;
 }
 
+/* The worker's answer to SPLIT: where the range was cut, and the rest becomes a range of its own, or that it cannot be
+ * cut. */
 static int split_came(struct mr_child *child, const struct mr_msg_in *in)
 {
     int rc;
@@ -583,6 +588,7 @@ static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
     return 0;
 }
 
+/* FAILED with a data set ends that data set and frees the worker; without one it is about the process. */
 static int failed(struct mr_child *child, const struct mr_msg_in *in)
 {
     if (!mr_msg_has(in, "dataset"))

@@ -102,6 +102,8 @@ static uint64_t child_ticks(const struct mr_child *children, unsigned count)
     return sum;
 }
 
+/* Totals since boot, and for our own processes since their start; a process that ends takes its share out of the
+ * sum. */
 static struct mr_machine_now read_now(const struct mr_supervisor *s)
 {
     long hz = sysconf(_SC_CLK_TCK);

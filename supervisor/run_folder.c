@@ -72,6 +72,7 @@ static bool is_there(const struct mr_run_folder *folder)
            ours.st_ino == named.st_ino;
 }
 
+/* -1 also where another process swept the folder away in between: worth another attempt. */
 static int lock_once(struct mr_run_folder *folder)
 {
     if (mr_private_folder(folder->path) != 0)
@@ -198,6 +199,7 @@ static int remove_stale(const struct sockaddr_un *address)
     return -1;
 }
 
+/* The listening socket, which only our user can connect to. A socket file that no supervisor listens at is replaced. */
 static int listen_at(struct mr_run_folder *folder)
 {
     struct sockaddr_un address;

@@ -103,6 +103,7 @@ static bool digits(const char *at, const char *end, uint64_t *value)
     return true;
 }
 
+/* Parses one pair of braces: a range of numbers, or a list. The bounds g->begin and g->end are set by the caller. */
 static int read_group(const char *uri, struct group *g)
 {
     const char *dots = memmem(g->begin, (size_t)(g->end - g->begin), "..", 2);
@@ -184,6 +185,7 @@ static int write_uris(FILE *out, const char *uri, uint64_t *total)
     return 0;
 }
 
+/* A memfd with the expanded URIs, one a line, for the list workers; the caller's to close. */
 static int open_names(const struct mr_strings *uris)
 {
     int fd = memfd_create("millrace-shards", MFD_CLOEXEC);

@@ -147,6 +147,7 @@ static json_t *workers_json(const struct mr_supervisor *s)
     return list;
 }
 
+/* The outcome as far as there is one, else the fate. */
 static const char *writer_state(const struct mr_ckpt_entry *entry)
 {
     uint32_t code, crc32c;

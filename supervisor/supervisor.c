@@ -193,6 +193,8 @@ static void stop_due(struct mr_timer *timer)
 
 /* ---- signals ---- */
 
+/* While a command runs, it decides what a signal means: all are passed on to it. Otherwise the first SIGINT, SIGTERM or
+ * SIGQUIT drains and the second stops at once. */
 static void supervisor_on_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
     if (info->ssi_signo == SIGCHLD) {
@@ -244,6 +246,7 @@ static void signals_ready(struct mr_watch *watch, uint32_t epoll_events)
         supervisor_on_signal(s, &info);
 }
 
+/* All signals that we handle are blocked and read from a descriptor, so no handler interrupts the loop. */
 static int init_signals(struct mr_supervisor *s)
 {
     static const int wanted[] = {SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP};
@@ -314,6 +317,7 @@ static int init_board(struct mr_supervisor *s)
     return s->board_fd < 0 ? -1 : 0;
 }
 
+/* After -1 close_all() releases what had been made. */
 static int supervisor_init(struct mr_supervisor *s, const struct mr_supervisor_options *options)
 {
     if (find_worker(s) != 0 || mr_events_init(&s->events) != 0 || init_signals(s) != 0)
@@ -355,6 +359,7 @@ static void open_configured(struct mr_supervisor *s)
             mr_log_error("data set %s: %s", s->config.datasets[i].name, mr_error_text());
 }
 
+/* In the order in which modules use each other, users first; safe after an init that failed half-way. */
 static void close_all(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->stop_timer);
@@ -387,6 +392,7 @@ static void close_all(struct mr_supervisor *s)
     mr_config_close(&s->config);
 }
 
+/* Runs until no process of ours is left, and returns the exit status of the run. */
 static int supervisor_run(struct mr_supervisor *s, const struct mr_supervisor_options *options)
 {
     int status = 0;

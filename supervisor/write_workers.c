@@ -47,6 +47,7 @@ static int make_arena(struct mr_supervisor *s)
     return mr_arenas_make(s, &s->write_workers.arena, "checkpoint arena", s->write_workers.arena_bytes);
 }
 
+/* May be called again after a failure: slots that exist are kept. */
 static int make_slots(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;
@@ -67,6 +68,7 @@ static int make_slots(struct mr_supervisor *s)
 
 /* ---- state ---- */
 
+/* Checkpoints fail with this text from now on, until another attempt is made; the arena's memory is released. */
 static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
     struct mr_write_workers *w = &s->write_workers;
@@ -329,6 +331,7 @@ static void retry_without_room(struct mr_supervisor *s)
         w->slots[0].arena_sent = false;
 }
 
+/* Worker 0 reserves the arena's pages alone; the others start once it has. True if something changed. */
 static bool settle_memory(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;

@@ -156,6 +156,7 @@ static int map_arena(struct mr_role *role, struct mr_msg_in *msg, int fd, uint64
     return -1;
 }
 
+/* Memory that cannot be had is not the worker's end: the supervisor is told, and tries another backing. */
 static int open_arena(struct mr_role *role, struct mr_msg_in *msg)
 {
     uint64_t bytes;

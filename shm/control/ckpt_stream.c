@@ -51,6 +51,8 @@ static void prefault_ahead(struct mr_ckpt_stream *stream, uint64_t coming)
         mr_prefault_ahead(stream->prefault, (slots < writer->lane.slots ? slots : writer->lane.slots) * part);
 }
 
+/* Claims the next part's place in the arena. MR_PUSH_WAIT: all parts are in use, and the worker frees one by storing
+ * it. */
 static enum mr_push begin_part(struct mr_ckpt_stream *stream)
 {
     struct mr_ckpt_writer *writer = stream->writer;

@@ -91,6 +91,7 @@ static int64_t silence_limit_ns(const struct mr_client *client)
     return (int64_t)(ms > 0 ? ms : MR_SILENCE_MS) * MR_MILLISECOND_NS;
 }
 
+/* Waits up to timeout_ms for the supervisor's death: by its pidfd, or by its closed socket where there is none. */
 static bool has_ended(const struct mr_client *client, int timeout_ms)
 {
     struct pollfd wait = {.fd = client->supervisor, .events = POLLIN};
@@ -299,6 +300,7 @@ static int call_plain(struct mr_client *client, struct mr_msg_out *out)
     return 0;
 }
 
+/* Introduces the process and maps the board. Tracing that cannot be attached is not an error. */
 static int hello(struct mr_client *client, const char *role)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_HELLO);
@@ -558,6 +560,8 @@ static int check_division(const struct mr_msg_in *in, uint32_t wanted)
     return -1;
 }
 
+/* Maps one fetch worker's arena and line, both read-only. An error where the memory has been divided anew since: the
+ * caller begins again with the new division. */
 static int open_view(struct mr_client *client, uint32_t division, unsigned slot, struct mr_producer_view *view)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_PRODUCER);
@@ -587,6 +591,7 @@ static int open_view(struct mr_client *client, uint32_t division, unsigned slot,
     return -1;
 }
 
+/* All fetch workers' memory under one division, or NULL. The caller owns it. */
 static struct mr_views *map_views(struct mr_client *client)
 {
     struct mr_msg_in in;

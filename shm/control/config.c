@@ -65,6 +65,7 @@ _Static_assert(offsetof(struct mr_config_dataset, name) == 0 && offsetof(struct 
 
 /* ---- life ---- */
 
+/* Each field owns its value afterwards; lists stay empty. */
 static int set_defaults(void *base, enum level level)
 {
     unsigned i = 0;
@@ -410,6 +411,7 @@ static int check_encryption(const struct mr_config_s3 *s3, const char *section)
     return -1;
 }
 
+/* A bucket may be listed by one endpoint only. Endpoints before this one have been checked. */
 static int check_endpoint(const struct mr_config *config, const struct mr_config_endpoint *endpoint)
 {
     char section[MR_URI_ENDPOINT_MAX + 10];
@@ -621,6 +623,7 @@ static int take_text(const struct mr_config_key *key, void *base, const msgpack_
     return rc;
 }
 
+/* The other side is a program of ours, but a value of another type or range is refused, never converted. */
 static int take_value(const struct mr_config_key *key, void *base, const msgpack_object *object, const char *name)
 {
     switch (key->type) {

@@ -118,6 +118,7 @@ static int pack_head(const struct mr_msg_out *msg, msgpack_sbuffer *head)
                : 0;
 }
 
+/* MR_E_BUSY: the peer's buffer is full. MR_E_GONE: the peer is. Nothing was sent in either case. */
 static int send_packet(int socket, struct msghdr *header)
 {
     for (;;) {

@@ -451,6 +451,7 @@ static int check_source(const struct mr_index_builder *b, const struct mr_index_
     return -1;
 }
 
+/* Appends a range's shards and their samples. Both must follow those already added in name order. */
 static int concat_samples(struct mr_index_builder *b, const struct mr_index *range)
 {
     struct mr_index_iter it;

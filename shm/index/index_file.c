@@ -317,6 +317,7 @@ static int get_text(const msgpack_object *map, const char *key, char **value)
     return *value ? 0 : index_file_corrupt(key);
 }
 
+/* On failure the caller frees what was read so far. */
 static int get_texts(const msgpack_object *map, const char *key, struct mr_strings *values)
 {
     const msgpack_object *found = mr_unpack_find(map, key);
@@ -567,6 +568,7 @@ static int unpack_block(const struct unpacking *u, uint64_t i, char *packed)
     return 0;
 }
 
+/* One thread's work: takes blocks until none is left or another thread has failed. The first error is kept for all. */
 static void *unpack_some(void *arg)
 {
     struct unpacking *u = arg;

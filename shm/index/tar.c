@@ -155,6 +155,7 @@ static bool is(const char *key, size_t length, const char *wanted)
     return strlen(wanted) == length && memcmp(key, wanted, length) == 0;
 }
 
+/* An empty value leaves the size to the member's own header, as does a size that an earlier record has set. */
 static enum mr_tar_event set_size(struct mr_tar *tar, const char *value, size_t length)
 {
     uint64_t size = 0;
@@ -275,6 +276,7 @@ static bool has_data(unsigned char type, bool regular)
     return regular || (type != REGULAR_OLD && (type < '1' || type > '6'));
 }
 
+/* Describes the member whose header is at tar->at, and moves to the header behind its data. */
 static enum mr_tar_event take_member(struct mr_tar *tar, const unsigned char *header, uint64_t size,
                                      struct mr_tar_member *member)
 {

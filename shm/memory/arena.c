@@ -69,6 +69,7 @@ static void label(struct mr_arena *arena, uint32_t page, uint32_t pages, uint32_
     arena->length[page + pages - 1] = pages | flag;
 }
 
+/* Puts a free extent at the top of the list of its length. */
 static void push(struct mr_arena *arena, uint32_t page, uint32_t pages)
 {
     uint32_t top = arena->top[pages];
@@ -83,6 +84,7 @@ static void push(struct mr_arena *arena, uint32_t page, uint32_t pages)
     arena->top[pages] = page + 1;
 }
 
+/* Takes a free extent out of the list of its length. */
 static void arena_drop(struct mr_arena *arena, uint32_t page)
 {
     uint32_t pages = arena->length[page] & ~FREE;

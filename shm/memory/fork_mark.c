@@ -11,6 +11,7 @@
 static _Atomic(_Atomic uint64_t *) page; /* one a process, inherited (wiped) by its children; never unmapped */
 static _Atomic uint64_t last_mark; /* inherited too, and not wiped: a child's marks are higher than its parent's */
 
+/* The process's one page, whichever thread makes it first. Never unmapped: a fork at any time must find it wiped. */
 static _Atomic uint64_t *make_page(void)
 {
     _Atomic uint64_t *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),

@@ -53,6 +53,7 @@ bool mr_prefault_step(unsigned char *arena, uint64_t bytes, _Atomic uint8_t *tou
     return chunk >= bytes / MR_PREFAULT_CHUNK || !touch(&all, chunk * MR_PREFAULT_CHUNK, bytes);
 }
 
+/* Touches the pages up to `to`, which rises as they are needed. Stops early where the kernel refuses them. */
 static void *prefault_run(void *arg)
 {
     struct mr_prefault *prefault = arg;

@@ -194,6 +194,7 @@ static void find_waits(const struct mr_meter_sums *sums, struct mr_verdict *verd
     verdict->waits[MR_STAGE_CHECKPOINT] = (double)sums->save / batches;
 }
 
+/* The stage with the largest wait, or none while the loop waits for a small share of its time. */
 static enum mr_stage find_stage(const struct mr_meter_sums *sums, const struct mr_verdict *verdict)
 {
     enum mr_stage most = MR_STAGE_NONE;
@@ -221,6 +222,7 @@ struct work {
     uint32_t workers, cores;
 };
 
+/* The workers' work per batch. CPU and delay are shares of the working time, so they can be compared with a core. */
 static struct work work_of(const struct mr_meter_sums *sums)
 {
     struct work work = {.batches = sums->made, .workers = sums->workers, .cores = sums->cores > 0 ? sums->cores : 1};
@@ -293,6 +295,7 @@ static uint32_t workers_to_try(enum mr_cause cause, const struct work *work)
     return count > work->workers ? count : work->workers + 1;
 }
 
+/* Writes what to try for the cause, with try_workers where that is another number of workers. */
 static void worker_remedy(const char *slow, const struct work *work, const struct mr_node *node,
                           struct mr_verdict *verdict)
 {
@@ -369,6 +372,8 @@ static void find_room_cause(const struct mr_batch_counts *batches, struct mr_ver
                  (unsigned long long)batches->beside);
 }
 
+/* The cause within the stage that was found, and its remedy. What the machine was short of comes before what the job
+ * could do better: it explains both. */
 static void find_cause(const struct work *work, const struct mr_node *node, const struct mr_batch_counts *batches,
                        struct mr_verdict *verdict)
 {
@@ -450,6 +455,7 @@ static void tell_others(const struct mr_verdict *verdict, char *text, size_t siz
     }
 }
 
+/* The line of the log. Times are per batch. */
 static void write_text(const struct mr_meter_sums *sums, const struct work *work, struct mr_verdict *verdict)
 {
     double batches = (double)sums->batches;

@@ -240,6 +240,7 @@ static uint32_t block_of(const struct mr_consumer *consumer)
     return quarter > MR_LANE_BLOCK ? MR_LANE_BLOCK : quarter > 1 ? quarter : 1;
 }
 
+/* Posts whole blocks only, so that one fetch worker gets neighbours; a rest waits until more slots are free. */
 static void post_blocks(struct mr_consumer *consumer)
 {
     uint32_t block = block_of(consumer);
@@ -251,6 +252,7 @@ static void post_blocks(struct mr_consumer *consumer)
         post(consumer, free_now / block * block, false);
 }
 
+/* Grows the queue of samples that are not posted yet. Its capacity never shrinks. */
 static int make_room(struct mr_consumer *consumer, size_t more)
 {
     size_t room = consumer->room ? consumer->room : 64;
@@ -343,6 +345,7 @@ static enum mr_next deliver_failure(struct mr_consumer *consumer, struct mr_deli
     return MR_NEXT_FAILED;
 }
 
+/* The ticket is released before the caller sees the copy. Out of memory is delivered as the sample's failure. */
 static enum mr_next deliver_copy(struct mr_consumer *consumer, struct mr_delivery *out, uint64_t word)
 {
     void *copy = malloc(out->length ? out->length : 1);
@@ -457,6 +460,7 @@ static enum mr_next deliver(struct mr_consumer *consumer, uint64_t number, uint6
     return MR_NEXT_OK;
 }
 
+/* False: the ticket is not READY or FAILED yet, and the caller waits. Clears `want` once it has the ticket. */
 static bool try_take(struct mr_consumer *consumer, uint64_t number, enum mr_next *next, struct mr_delivery *out)
 {
     struct mr_descriptor desc;

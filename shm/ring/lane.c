@@ -366,6 +366,8 @@ static bool is_swept(uint64_t word, bool owner_dead)
     }
 }
 
+/* Empties every ticket that no living process has to act on. Others may change a word meanwhile: it is judged anew
+ * then. */
 static void sweep(struct mr_lane *lane, bool owner_dead)
 {
     for (uint32_t slot = 0; slot < lane->window; slot++) {

@@ -167,6 +167,7 @@ static int peek_size(struct mr_producer *producer, struct mr_producer_lane *pl, 
     return 0;
 }
 
+/* `head`: a reader waits for this ticket, so the reserve may be used for it. */
 static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool head)
 {
     struct mr_producer_lane *pl = pick->lane;

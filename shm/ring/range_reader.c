@@ -183,6 +183,7 @@ static bool is_fed(const struct mr_range_reader *reader, uint64_t at)
     return false;
 }
 
+/* Asks for one range and remembers it, so that its delivery can be matched. Room in `fed` is the caller's duty. */
 static int feed(struct mr_range_reader *reader, uint64_t offset, uint64_t length)
 {
     struct mr_sample sample = {.request = {.dataset = reader->source.dataset,

@@ -48,6 +48,7 @@ void mr_trace_end(struct mr_trace_shared *shared)
     atomic_store_explicit(&shared->on, 0, memory_order_relaxed);
 }
 
+/* NULL with an error where the segment was made by another version of millrace. */
 static struct mr_trace_shared *map(int fd)
 {
     struct mr_trace_shared *shared;

@@ -39,6 +39,7 @@ static void remove_report(struct batch *batch, const struct mr_store_result *res
     }
 }
 
+/* A batch has been answered as a whole or name by name. May call `idle`, after which the remover may not exist. */
 static void answered(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
 {
     struct batch *batch = arg;

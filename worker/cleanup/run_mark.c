@@ -95,6 +95,8 @@ static char *read_text(int fd)
     return text;
 }
 
+/* The mark, locked, of a process that has ended; NULL where it lives, another process has taken the mark, or it is not
+ * a mark. */
 static struct mr_dead_mark *take_one(const char *folder, const char *name)
 {
     struct mr_dead_mark *mark = calloc(1, sizeof *mark);

@@ -53,6 +53,8 @@ static void removed(void *arg, const char *name, enum mr_code code, const char *
     }
 }
 
+/* Judges the names of a page, removes the condemned ones, and requests the next page. A name that cannot be queued for
+ * removal makes the sweep's result bad, but does not stop it. */
 static void sweep_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct mr_sweep *sweep = arg;

@@ -130,6 +130,8 @@ static void swept(void *arg, const struct mr_sweep_result *result)
     next_sweep(t);
 }
 
+/* Marks of the dead are removed once every bucket that they name has been listed without a failure; the others are kept
+ * for another round. */
 static void end_round(struct mr_temporaries *t)
 {
     bool fresh = false;
@@ -147,6 +149,7 @@ static void end_round(struct mr_temporaries *t)
         t->marks_ns = mr_clock_mono_ns() + (MR_LATE_S + 1) * MR_SECOND_NS;
 }
 
+/* Begins the next bucket's sweep, or ends the round: one sweep at a time. */
 static void next_sweep(struct mr_temporaries *t)
 {
     for (struct mr_temporary_bucket *b = t->buckets; b; b = b->next) {
@@ -196,6 +199,7 @@ static void find_targets(struct mr_temporaries *t, const char *endpoint)
     }
 }
 
+/* Decides which buckets to list: those that are due, and with `marks` those that dead processes have named. */
 static void start_round(struct mr_temporaries *t, int64_t now_ns, bool marks)
 {
     unsigned count = 0;

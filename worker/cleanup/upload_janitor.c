@@ -138,6 +138,8 @@ static struct mr_transfer *start_one(struct job *job, const struct mr_upload_ent
     return transfer;
 }
 
+/* Decides what becomes of the file: deleted where nothing more can come, or looked at again, later each time it
+ * fails. */
 static void end_job(struct job *job)
 {
     struct record *record = job->record;
@@ -180,6 +182,7 @@ static void upload_janitor_go_on(struct job *job)
 
 /* ---- the folder ---- */
 
+/* What is remembered of the file of that name; NULL where too many are remembered already. */
 static struct record *record_of(struct mr_upload_janitor *j, const char *name)
 {
     for (struct record *record = j->records; record; record = record->next)
@@ -256,6 +259,7 @@ static void tidy(struct mr_upload_janitor *j, int64_t now_ns)
     }
 }
 
+/* Starts jobs for the files that are due, as far as there are free ones. */
 static void scan_folder(struct mr_upload_janitor *j, int64_t now_ns)
 {
     char folder[PATH_MAX];

@@ -113,6 +113,7 @@ static void add_entry(struct mr_upload_entries *entries, uint64_t number, char *
     }
 }
 
+/* Lines that cannot be read are skipped: a process may have died while it wrote one. */
 static void read_line(struct mr_upload_entries *entries, char *line)
 {
     char *rest = line, *kind = word(&rest), *number = word(&rest), *end = NULL;
@@ -168,6 +169,8 @@ static DIR *open_folder(char folder[PATH_MAX])
     return mr_runtime_folder(MR_UPLOAD_LOG_KIND, folder) == 0 ? opendir(folder) : NULL;
 }
 
+/* Whether the file knows that upload. In doubt true: an upload that is wrongly kept costs less than one that is wrongly
+ * aborted. */
 static bool has_id(int fd, const char *bucket, const char *id)
 {
     struct mr_upload_entries entries;

@@ -111,6 +111,7 @@ static void permissions_arrived(void *arg, const struct mr_store_result *result,
         decide(c, OFF, mr_error_text());
 }
 
+/* Collects what decides whether composing may be tried. What the sizes alone forbid costs no request. */
 static void compose_choice_ask(struct mr_compose_choice *c)
 {
     c->facts = (struct mr_trial_facts){
@@ -135,6 +136,8 @@ static void compose_choice_ask(struct mr_compose_choice *c)
 
 /* ---- the trial ---- */
 
+/* Advances the trial: windows with and without composing take turns, each measured from the moment when no job of the
+ * other kind is left. After the last one the costs decide. */
 static void update_window(struct mr_compose_choice *c)
 {
     struct window *window = &c->window;

@@ -47,6 +47,7 @@ static double soft_delete_cost(const struct mr_trial_facts *facts)
     return (double)facts->bytes / 1e9 * STORAGE_PRICE * (double)facts->soft_delete_s / (30.0 * DAY_S);
 }
 
+/* True with the reason in `text` where deleted composites would still be billed. */
 static bool costs_money(const struct mr_trial_facts *facts, char text[MR_TRIAL_TEXT])
 {
     double plain = (double)facts->objects * CLASS_B_PRICE;

@@ -58,6 +58,8 @@ bool mr_datasets_any_composes(const struct mr_datasets *datasets)
     return false;
 }
 
+/* Forgets the data set and tells the supervisor, which only then gives its number to another. No job may be using
+ * it. */
 static int datasets_drop(struct mr_datasets *datasets, uint64_t id)
 {
     struct mr_open_dataset *ds = &datasets->items[id];

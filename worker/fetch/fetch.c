@@ -61,6 +61,7 @@ static bool place_of_request(void *arg, const struct mr_request *request, struct
 
 /* ---- lanes and the arena ---- */
 
+/* Lanes that come before the arena are kept and added once there is a producer. */
 static int add_lane(struct fetch_worker *f, struct mr_msg_in *msg)
 {
     int fd = mr_msg_take_fd(msg, 0);

@@ -64,6 +64,8 @@ struct mr_jobs {
 
 /* ---- the life of a job ---- */
 
+/* A job with `count` pieces that the caller fills, linked and counted as in flight. A job of one piece is kept for the
+ * next one. */
 static struct job *job_new(struct mr_jobs *jobs, unsigned count)
 {
     struct job *job = jobs->spare;
@@ -81,6 +83,7 @@ static struct job *job_new(struct mr_jobs *jobs, unsigned count)
     return job;
 }
 
+/* Called wherever a piece or a request of the job ends. The job may not be used afterwards. */
 static void job_free_if_ended(struct job *job)
 {
     struct mr_jobs *jobs = job->jobs;
@@ -243,6 +246,8 @@ static struct mr_temporary_bucket *bucket_of(const struct job *job)
     return mr_compose_choice_bucket(job->dataset->choice);
 }
 
+/* The piece's part of the composite is complete. A wrong checksum is not published: the object is downloaded alone
+ * later. */
 static void slice_is_there(struct piece *piece)
 {
     struct mr_jobs *jobs = piece->job->jobs;
@@ -335,6 +340,8 @@ static void read_composite(struct job *job, uint64_t size)
     fall_back(job, mr_error_text());
 }
 
+/* The compose has been answered. Where its outcome is unknown, the composite may exist all the same, and is looked for
+ * later. */
 static void composed(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct job *job = arg;
@@ -361,6 +368,8 @@ static void composed(void *arg, const struct mr_store_result *result, const stru
     job_free_if_ended(job);
 }
 
+/* Fills the sources of a composite and where each piece begins and ends in it. 0: a name cannot be found, and no
+ * composite is made. */
 static unsigned gather_sources(struct job *job, struct mr_store_name sources[MR_LANE_BLOCK], uint64_t *total)
 {
     struct mr_jobs *jobs = job->jobs;
@@ -544,6 +553,7 @@ static void stop_reading(struct job *job)
     job->stage = NONE;
 }
 
+/* Cancels what is in flight and returns the tickets, unfilled, to the ring. The job may not be used afterwards. */
 static void give_back(struct job *job)
 {
     struct mr_jobs *jobs = job->jobs;

@@ -182,6 +182,7 @@ static int publish(const struct request *r, int fd, int out, struct mr_index_fou
     return rc;
 }
 
+/* Refuses an index of shards without a single sample, naming the likely reason. */
 static int check_shards(const struct request *r, int fd)
 {
     struct mr_index index;
@@ -208,6 +209,8 @@ static int check_shards(const struct request *r, int fd)
     return rc;
 }
 
+/* Builds the index from its ranges, saves it where it is wanted, and answers the supervisor. If another node saved a
+ * newer one meanwhile, that one is used. Failures are answered too; -1: the answer could not be sent. */
 static int concat_all(const struct mr_index_job *job, struct mr_link *link, const struct request *r)
 {
     struct mr_index_found found = {0};

@@ -169,6 +169,8 @@ static void index_load_refuse(const char *name)
     mr_error_append("the index %s cannot be used (remove it, and it is made again)", name);
 }
 
+/* 0: loaded; 1: there is no such file; -1: it cannot be used. `stale` names the file that was read, so that a later
+ * save replaces that one only. */
 static int load_path(const struct mr_index_want *want, int out, struct mr_index_found *found)
 {
     int fd = mr_index_file_open_path(want->place);
@@ -259,6 +261,7 @@ static int download_and_use(const struct mr_index_want *want, struct mr_store *s
     return rc;
 }
 
+/* On success the caller closes `uri`; the store stays the net's. */
 static int open_place(const struct mr_index_want *want, struct mr_uri *uri, struct mr_store **store)
 {
     if (mr_uri_init(uri, want->place) != 0)
@@ -290,6 +293,7 @@ static int try_uri(const struct mr_index_want *want, struct mr_store *store, con
     return rc;
 }
 
+/* 0, 1 and -1 as load_path(). */
 static int load_uri(const struct mr_index_want *want, int out, struct mr_index_found *found)
 {
     struct mr_uri uri;
@@ -312,6 +316,7 @@ static int load_place(const struct mr_index_want *want, int out, struct mr_index
     return is_path(want->place) ? load_path(want, out, found) : load_uri(want, out, found);
 }
 
+/* 0: loaded; 1: nothing in the cache can be used, which is no error. */
 static int load_cached(const struct mr_index_want *want, const char *except, int out, struct mr_index_found *found)
 {
     char key[MR_INDEX_KEY_SIZE];
@@ -358,6 +363,7 @@ static int publish_path(const struct mr_index_want *want, const struct mr_index 
     return mr_index_file_save(want->place, index, extra, replace);
 }
 
+/* -1 with MR_E_EXISTS or MR_E_CHANGED: another node has saved its index first, and ours was not written. */
 static int publish_uri(const struct mr_index_want *want, const struct mr_index *index,
                        const struct mr_index_file_extra *extra, uint64_t stale, bool replace)
 {
@@ -441,6 +447,7 @@ static void index_load_show(struct differences *d, char sign, const char *name)
                  skipped > 0 ? "..." : "", name + skipped);
 }
 
+/* Counts and shows what differs between two listings of one place. Both are in name order. */
 static int index_load_compare(const struct mr_index *then, const struct mr_index *now, struct differences *d)
 {
     static struct mr_index_iter a, b;

@@ -66,6 +66,7 @@ static enum mr_index_version_kind version_of(enum mr_scheme scheme)
     return scheme == MR_SCHEME_FILE ? MR_INDEX_MTIME : scheme == MR_SCHEME_S3 ? MR_INDEX_ETAG : MR_INDEX_GENERATION;
 }
 
+/* Releases all of the range, in flight or not; the lister is idle afterwards. */
 static void range_close(struct lister *l)
 {
     struct range *r = &l->range;
@@ -121,6 +122,7 @@ static int send_page(struct lister *l)
     return mr_msg_send(l->role.link.socket, msg);
 }
 
+/* Hands the finished index to the supervisor and closes the range. */
 static int finish_range(struct lister *l)
 {
     struct range *r = &l->range;
@@ -201,6 +203,7 @@ static bool excluded_class(const struct lister *l, const char *class)
     return false;
 }
 
+/* An object of a page: counted as left out, or added to the index or the shards to be read. */
 static int add_item(struct lister *l, const struct mr_store_item *item)
 {
     struct range *r = &l->range;
