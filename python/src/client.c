@@ -72,6 +72,7 @@ static void leave_behind(Client *self)
     self->client = NULL;
 }
 
+/* In a forked child the parent's connection is left alone: closing it would end the parent's. */
 static void client_dealloc(Client *self)
 {
     PyTypeObject *type = Py_TYPE(self);

@@ -35,6 +35,8 @@ void ring_client_end(Client *self)
     PyThread_release_lock(self->lock);
 }
 
+/* 0 also while another thread is using the connection: that thread will find out. A warning about a stopped supervisor
+ * may be issued, and may raise. */
 static int check(PyObject *object, const uint32_t *dataset, struct mr_silence *wait)
 {
     Client *self = (Client *)object;

@@ -76,6 +76,8 @@ static bool is_foreign(const RangeReader *self)
     return !mr_fork_mark_is(self->mark);
 }
 
+/* In a forked child only our copies are released, and nothing at all if a thread of the parent was reading at the
+ * fork. */
 static void range_drop(RangeReader *self)
 {
     if (is_foreign(self)) {

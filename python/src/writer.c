@@ -30,6 +30,7 @@ static bool is_foreign(const Writer *self)
     return !mr_fork_mark_is(self->mark);
 }
 
+/* What was not sealed is aborted, so no object appears. */
 static void close_writer(Writer *self)
 {
     if (self->closed)
@@ -84,6 +85,7 @@ static void leave_promise(Writer *self)
     ring_client_writer_left(self->client, &self->writer);
 }
 
+/* A sealed checkpoint outlives its writer. An error that is being raised survives the clean-up. */
 static void writer_dealloc(Writer *self)
 {
     PyTypeObject *type = Py_TYPE(self);
@@ -189,6 +191,8 @@ static PyObject *raise_outcome(Writer *self)
     }
 }
 
+/* Blocks while all parts are in use. Returns -1 with an exception after a signal handler that raises, or once the
+ * checkpoint has ended. */
 static int write_all(Writer *self, const unsigned char *data, size_t length)
 {
     struct mr_silence silence = {0};
