@@ -18,6 +18,8 @@ from bench.checkpoint.systems import FILE
 from bench.report import MIB, PAGE, ROOT, Row, Table, figure, markdown, plain
 
 PICTURE = ROOT / "docs" / "checkpoints.svg"
+REST = ROOT / "bench" / "checkpoint" / "results.md"
+SHOWN = "298 MB"  # the size whose tables are on the page
 BEGIN, END = "<!-- made by bench/checkpoint/report.py -->", "<!-- end of what bench/checkpoint/report.py made -->"
 
 
@@ -78,6 +80,11 @@ def nodes_title(nodes: dict[str, Any]) -> str:
     return f"{told['world']} nodes (simulated), {told['bytes'] / 1e6:,.0f} MB in {tensors}, {nodes['server']}"
 
 
+def is_rest(heading: str) -> bool:
+    """Not on the page: a state dict of another size, on one node."""
+    return SHOWN not in heading and "node" not in heading
+
+
 def tables(results: dict[str, Any]) -> list[tuple[str, Table]]:
     found = [(title(cell), cell_table(cell)) for cell in results["cells"]]
     return found + [(nodes_title(nodes), nodes_table(nodes)) for nodes in results["nodes"] if nodes["rows"]]
@@ -87,6 +94,10 @@ def without_empty(table: Table) -> Table:
     """Without the columns in which nothing stands."""
     kept = [at for at in range(len(table[0])) if at == 0 or any(line[at] for line in table[1:])]
     return [[line[at] for at in kept] for line in table]
+
+
+def sections(shown: list[tuple[str, Table]]) -> list[str]:
+    return [line for heading, table in shown for line in ("", f"### {heading}", "", markdown(without_empty(table)))]
 
 
 def page(results: dict[str, Any]) -> str:
@@ -102,9 +113,23 @@ def page(results: dict[str, Any]) -> str:
     ]
     if results.get("budgets"):
         lines += ["", "### Budgets of checkpoints", "", markdown(results["budgets"])]
-    for heading, table in tables(results):
-        lines += ["", f"### {heading}", "", markdown(without_empty(table))]
-    return "\n".join(lines)
+    lines += sections([(heading, table) for heading, table in tables(results) if not is_rest(heading)])
+    link = f"../{REST.relative_to(ROOT)}"
+    return "\n".join([*lines, "", f"The same for other sizes: [bench/checkpoint/results.md]({link})."])
+
+
+def rest(results: dict[str, Any]) -> str:
+    """bench/checkpoint/results.md, whole."""
+    lines = [
+        "# Checkpoints of other sizes",
+        "",
+        "Made by `bench/checkpoint/report.py --write`, from the same run as the",
+    ]
+    lines += [
+        "tables of [docs/performance.md](../../docs/performance.md#checkpoints), which says what is measured, and how."
+    ]
+    lines += sections([(heading, table) for heading, table in tables(results) if is_rest(heading)])
+    return "\n".join(lines) + "\n"
 
 
 def write_page(text: str, path: Path) -> None:
@@ -124,7 +149,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Tables of a run of bench/checkpoint/run.py.")
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("--budgets", type=Path, default=RESULTS.with_name("checkpoint-budgets.json"))
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md, its picture and the cost page")
+    parser.add_argument(
+        "--write", action="store_true", help="into docs/performance.md, its picture, results.md and the cost page"
+    )
     options = parser.parse_args()
     results = json.loads(options.results.read_text())
     if options.budgets.exists():
@@ -134,6 +161,7 @@ def main() -> None:
         from bench.checkpoint import cost, picture
 
         write_page(page(results), PAGE)
+        REST.write_text(rest(results))
         picture.draw(results, PICTURE)
         cost.write(results)
 
