@@ -165,7 +165,7 @@ static void worker_main(const struct mr_bench *b, const char *path, uint32_t wor
     struct mr_bench_plan plan = plan_of(b, worker);
     struct mr_bench_step step = {.code = MR_OK};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    struct mr_client *client = mr_client_connect(path, "trainer", 0);
+    struct mr_client *client = mr_client_connect(path, "job", 0);
     struct mr_bench_reader *reader = client ? mr_bench_reader_new(client, &plan) : NULL;
     bool good = reader != NULL;
     for (uint64_t i = worker; good && i < b->steps + plan.workers; i += plan.workers) {
@@ -357,7 +357,7 @@ static int bench(const struct mr_arguments *arguments)
                          .steps = mr_arguments_number(arguments, MR_OPT_STEPS, STEPS),
                          .workers = (uint32_t)mr_arguments_number(arguments, MR_OPT_WORKERS, 0)};
     int rc = -1;
-    b.client = mr_client_connect(path, "trainer", 0);
+    b.client = mr_client_connect(path, "job", 0);
     if (!b.client || open_dataset(&b, mr_arguments_text(arguments, MR_OPT_DATASET)) != 0)
         goto out;
     if (mr_arguments_have(arguments, MR_OPT_JSON))

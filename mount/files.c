@@ -57,7 +57,7 @@ int mr_files_init(struct mr_files *files, const char *socket_path, const char *u
     struct mr_opened opened;
     *files = (struct mr_files){.label = uri, .interrupted = interrupted};
     pthread_mutex_init(&files->lock, NULL);
-    files->client = mr_client_connect(socket_path, "trainer", CONNECT_MS);
+    files->client = mr_client_connect(socket_path, "job", CONNECT_MS);
     if (!files->client || mr_client_open_nth(files->client, &uri, 1, 1, BLOCK_BYTES, &opened) != 0)
         return -1;
     files->dataset = opened.dataset;

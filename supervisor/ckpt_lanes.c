@@ -370,7 +370,7 @@ static bool ckpt_lanes_settle_one(struct mr_ckpt_entry *entry)
         return false;
     mr_ckpt_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
     /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
-    if (entry->client && !mr_ckpt_part_is_drained(&entry->lane))
+    if (entry->client && !mr_ckpt_part_is_at_rest(&entry->lane))
         return false;
     entry->state = MR_CKPT_DROPPING;
     return true;

@@ -97,13 +97,13 @@ static bool clients_settle_one(struct mr_supervisor *s, struct mr_client_peer *c
     return changed;
 }
 
-/* A private supervisor ends some time after its last trainer. */
+/* A private supervisor ends some time after the last process of its job. */
 static void watch_use(struct mr_supervisor *s)
 {
     struct mr_clients *clients = &s->clients;
     bool used = false;
     for (const struct mr_client_peer *client = clients->first; client; client = client->next)
-        used |= client->trainer;
+        used |= client->of_job;
     if (used)
         mr_events_stop(&s->events, &clients->unused);
     else if (clients->any_yet && !clients->unused.active)
@@ -154,8 +154,8 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
     if (mr_msg_get_str(in, "role", &role) != 0 || mr_msg_get_u64(in, "pid", &pid) != 0)
         return -1;
     client->greeted = true;
-    client->trainer = strcmp(role, "tool") != 0;
-    s->clients.any_yet |= client->trainer;
+    client->of_job = strcmp(role, "tool") != 0;
+    s->clients.any_yet |= client->of_job;
     struct mr_msg_out *out = ok();
     mr_msg_put_str(out, "run_id", s->run_id);
     mr_msg_put_u64(out, "pid", (uint64_t)getpid());

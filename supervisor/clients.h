@@ -29,7 +29,7 @@ struct mr_client_peer {
     bool gone; /* its pidfd is readable */
     bool left; /* the connection has ended, and its ranged data sets are closed */
     bool greeted;
-    bool trainer;                      /* not a tool: keeps a private supervisor alive */
+    bool of_job;                       /* not a tool: keeps a private supervisor alive */
     uint64_t serials[MR_DATASETS_MAX]; /* of the data set of that number that it has opened; 0: none */
     uint32_t opens[MR_DATASETS_MAX];   /* how often it has opened that one, less how often it was done with it */
     int64_t refused_ns;                /* its last OPEN_WRITER was answered with BUSY; 0 */
@@ -48,11 +48,11 @@ struct mr_clients {
     int spare;    /* a descriptor to give up when there is no other left, so that a client can get an answer; -1 */
     struct mr_watch accept;
     struct mr_client_peer *first;
-    bool any_yet; /* a trainer has been there */
+    bool any_yet; /* a process of a job has connected */
     struct mr_kept_loop loops[MR_LOOPS_MAX];
     unsigned loop_count;
     uint64_t loop_clock;
-    struct mr_timer unused; /* private: ends the supervisor when no trainer is there */
+    struct mr_timer unused; /* private: ends the supervisor once no process of a job is connected */
 };
 
 /* Takes over the listening socket. 0 or -1. */

@@ -185,7 +185,7 @@ int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, u
 {
     struct mr_registered_lane *entry = number < s->lanes.used ? s->lanes.slots[number] : NULL;
     if (!entry)
-        return 0; /* closed in memory and noticed, drained and dropped before the message came */
+        return 0; /* closed in memory and noticed, found empty and dropped before the message came */
     if (entry->client != client) {
         mr_error_set(MR_E_USAGE, "lane %llu is not this process's", (unsigned long long)number);
         return -1;
@@ -296,11 +296,11 @@ static bool lanes_settle_one(struct mr_supervisor *s, struct mr_registered_lane 
             begin_lingering(s, entry, false); /* closed in memory, and the message is late or was never sent */
         entry->check = true;
     }
-    bool drained = entry->check && entry->state == MR_LANE_LINGERING && mr_lane_is_drained(&entry->lane);
+    bool empty = entry->check && entry->state == MR_LANE_LINGERING && mr_lane_is_empty(&entry->lane);
     entry->check = false;
-    if (drained)
+    if (empty)
         entry->state = MR_LANE_DROPPING;
-    return drained;
+    return empty;
 }
 
 bool mr_lanes_settle(struct mr_supervisor *s)

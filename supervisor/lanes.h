@@ -1,5 +1,5 @@
 /*
- * lanes.h - the registry of lanes: open, quota, close, drain, drop; recovery and poison.
+ * lanes.h - the registry of lanes: open, quota, close, drop; recovery and poison.
  *
  *     OPEN --(closed by its owner, or its owner's pidfd is readable)--> LINGERING --(every word EMPTY)--> DROPPING
  *     DROPPING --(every fetch worker has answered DROPPED or is gone)--> slot free
@@ -33,7 +33,7 @@ struct mr_registered_lane {
     int fd;
     enum mr_registry_state state;
     struct mr_client_peer *client; /* NULL once it is gone */
-    bool check;                    /* the next settle checks whether it is drained */
+    bool check;                    /* the next settle checks whether it is empty */
     bool failed;                   /* its data set has failed, and so have its waiting tickets */
     uint64_t sent_to;              /* fetch slots whose process was sent LANE (fetch_workers.c) */
     bool drop_sent;                /* DROP_LANE was sent (fetch_workers.c) ... */
@@ -75,7 +75,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number);
 /* The client's process is gone: its pidfd is readable. */
 void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client);
-/* Lanes that are closed linger, those that are drained begin to drop, waiting tickets of failed data sets fail. True
+/* Lanes that are closed linger, empty ones begin to drop, waiting tickets of failed data sets fail. True
  * when anything has changed. */
 bool mr_lanes_settle(struct mr_supervisor *s);
 /* The lane of a slot without further use: every fetch worker has dropped it. */

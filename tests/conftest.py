@@ -371,7 +371,7 @@ def ring() -> Iterator[Callable[[Supervisor], Any]]:
     clients: list[Client] = []
 
     def connect(one: Supervisor) -> Client:
-        clients.append(Client(str(one.socket), "trainer", int(1000 * DEADLINE_S)))
+        clients.append(Client(str(one.socket), "job", int(1000 * DEADLINE_S)))
         return clients[-1]
 
     yield connect

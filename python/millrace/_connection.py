@@ -27,7 +27,7 @@ class Connection:
 
     def __init__(self, path: str, timeout_ms: int) -> None:
         self.path = path
-        self.client = Client(path, "trainer", timeout_ms)
+        self.client = Client(path, "job", timeout_ms)
         self.indexes: dict[int, Index] = {}
         # Data sets to be closed, with what was read of them: their last user may go in the middle of a call.
         self.unused: deque[tuple[int, int]] = deque()

@@ -13,7 +13,7 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 {
     static char *names[] = {"path", "role", "timeout_ms", NULL};
     PyObject *path = NULL;
-    const char *role = "trainer";
+    const char *role = "job";
     unsigned timeout_ms = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|sI:Client", names, PyUnicode_FSConverter, &path, &role,
                                      &timeout_ms))
@@ -560,7 +560,7 @@ static PyType_Slot client_slots[] = {
     {Py_tp_dealloc, client_dealloc},
     {Py_tp_methods, client_methods},
     {Py_tp_getset, client_getset},
-    {Py_tp_doc, "Client(path, role='trainer', timeout_ms=0): a connection to the supervisor's socket."},
+    {Py_tp_doc, "Client(path, role='job', timeout_ms=0): a connection to the supervisor's socket."},
     {0, NULL},
 };
 PyType_Spec ring_client_spec = {

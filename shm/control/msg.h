@@ -22,7 +22,7 @@
 /*
  * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (with what follows
  * the arrow) or MR_MSG_ERROR, in order.
- *   HELLO         {pid, role: "trainer"|"tool"}  -> {run_id, pid}; fds: board (ro), ring of spans (rw)
+ *   HELLO         {pid, role: "job"|"tool"}  -> {run_id, pid}; fds: board (ro), ring of spans (rw)
  *   OPEN_DATASET  {name}, or {uris: [..]},
  *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first who asks for it lets it be made,
  *                 and it ends when each who has opened it has closed it, as often, or is gone; with {block_bytes} its

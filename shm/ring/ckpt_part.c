@@ -250,7 +250,7 @@ bool mr_ckpt_part_in_use(const struct mr_ckpt_lane *lane, uint32_t slot)
     return state != MR_EMPTY && state != MR_RELEASED;
 }
 
-bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane)
+bool mr_ckpt_part_is_at_rest(const struct mr_ckpt_lane *lane)
 {
     for (uint32_t slot = 0; slot < lane->slots; slot++)
         if (mr_ckpt_part_in_use(lane, slot))

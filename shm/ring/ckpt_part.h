@@ -202,7 +202,7 @@ enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 /* In an aborted lane: READY and RELEASED -> EMPTY. Idempotent. */
 void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
 /* Every word EMPTY or RELEASED: nothing of the memory is in use. */
-bool mr_ckpt_part_is_drained(const struct mr_ckpt_lane *lane);
+bool mr_ckpt_part_is_at_rest(const struct mr_ckpt_lane *lane);
 /* The slot's memory holds bytes of a part. false (acquire, P3): it may be written again, by this lane's trainer; in a
  * sealed lane that does not, and the slot stays free, so the supervisor may give its memory to another lane. */
 bool mr_ckpt_part_in_use(const struct mr_ckpt_lane *lane, uint32_t slot);

@@ -386,7 +386,7 @@ void mr_lane_close(struct mr_lane *lane, bool owner_dead)
     sweep(lane, owner_dead);
 }
 
-bool mr_lane_is_drained(const struct mr_lane *lane)
+bool mr_lane_is_empty(const struct mr_lane *lane)
 {
     for (uint32_t slot = 0; slot < lane->window; slot++)
         if (mr_word_state(mr_lane_load(lane, slot)) != MR_EMPTY)

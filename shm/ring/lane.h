@@ -226,7 +226,7 @@ bool mr_lane_take_back(struct mr_lane *lane, uint32_t slot, uint64_t ready);
  * Idempotent. */
 void mr_lane_close(struct mr_lane *lane, bool owner_dead);
 /* Every word EMPTY: quota and owner index may be used again, the segment dropped. */
-bool mr_lane_is_drained(const struct mr_lane *lane);
+bool mr_lane_is_empty(const struct mr_lane *lane);
 
 /* ---- supervisor, after the producer's pidfd is readable ---- */
 

@@ -102,7 +102,7 @@ void mr_producer_destroy(struct mr_producer *producer);
  * extents that its READY and HELD words name in our arena are marked used, in lingering closed lanes too; all lanes are
  * added before the first next_job. */
 int mr_producer_add_lane(struct mr_producer *producer, struct mr_lane *lane);
-/* The supervisor has sent that lane (index) is drained: forget it once no claim and no word of ours is in it. true:
+/* The supervisor has sent that lane (index) is empty: forget it once no claim and no word of ours is in it. true:
  * dropped and unmapped; false: call again later. */
 bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
 

@@ -284,7 +284,7 @@ static const char *judge(const struct scene *scene)
 
     if (!decided(scene) && (atomic_load(&block->promised) || atomic_load(&block->served) || fate != MR_FATE_ABORTED))
         return "the save never ends";
-    if (!mr_ckpt_part_is_drained(&lane))
+    if (!mr_ckpt_part_is_at_rest(&lane))
         return "a slot is still in use";
     if (atomic_load(&block->promised) && !atomic_load(&block->completes))
         return "a promised object is not there";

@@ -458,7 +458,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     scene.socket = -1;
     scene.now_ns = MR_SECOND_NS;
     make_things(&scene.in);
-    struct mr_client *client = mr_client_connect("/nowhere", "trainer", 100);
+    struct mr_client *client = mr_client_connect("/nowhere", "job", 100);
     check(client ? 0 : -1);
     for (unsigned i = 0; client && i < CALLS_MAX && scene.in.at < size; i++)
         call(client, &scene.in);

@@ -244,7 +244,7 @@ static const struct {
 static const struct {
     const char *name, *value;
 } words[] = {
-    {"role", "trainer"},
+    {"role", "job"},
     {"loop", "key"},
     {"uri", "gs://bucket/state.pt"},
     {"text", "so it is"},

@@ -311,7 +311,7 @@ static void supervise(void)
         world_wake_all(&world);
         break;
     default:
-        mr_lane_is_drained(lane);
+        mr_lane_is_empty(lane);
         break;
     }
 }

@@ -271,7 +271,7 @@ static unsigned add_lanes(struct world *world, struct mr_producer *producer, uns
 
     for (; from < lanes; from++) {
         struct mr_lane lane = world->lanes[from];
-        if (mr_lane_is_closed(&lane) && mr_lane_is_drained(&lane))
+        if (mr_lane_is_closed(&lane) && mr_lane_is_empty(&lane))
             continue;
         if (mr_producer_add_lane(producer, &lane))
             world_fail("%s", mr_error_text());
@@ -282,7 +282,7 @@ static unsigned add_lanes(struct world *world, struct mr_producer *producer, uns
 static void drop_lanes(struct world *world, struct mr_producer *producer, unsigned lanes)
 {
     for (unsigned i = 0; i < lanes; i++)
-        if (mr_lane_is_closed(&world->lanes[i]) && mr_lane_is_drained(&world->lanes[i]))
+        if (mr_lane_is_closed(&world->lanes[i]) && mr_lane_is_empty(&world->lanes[i]))
             mr_producer_drop_lane(producer, i);
 }
 
@@ -504,7 +504,7 @@ static void show_lanes(struct world *world)
 
     for (unsigned i = 0; i < lanes; i++) {
         struct mr_lane *lane = &world->lanes[i];
-        if (mr_lane_is_drained(lane))
+        if (mr_lane_is_empty(lane))
             continue;
         fprintf(stderr, "  lane %u closed %d want %llu posted %llu taken %llu:", i, mr_lane_is_closed(lane),
                 (unsigned long long)atomic_load(&lane->shared->want),
@@ -530,7 +530,7 @@ static void watch(struct state *state)
         bool drained = atomic_load(&state->consumers_left) == 0;
         unsigned lanes = atomic_load(&world->lane_count);
         for (unsigned i = 0; drained && i < lanes; i++)
-            drained = mr_lane_is_drained(&world->lanes[i]);
+            drained = mr_lane_is_empty(&world->lanes[i]);
         if (drained)
             return;
         if (now != last) {

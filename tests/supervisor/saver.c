@@ -225,7 +225,7 @@ static void obey(const char *line)
     unsigned id = 0, if_absent, sharers;
     unsigned long long number = 0;
     if (sscanf(line, "connect %8000s", text) == 1) {
-        client = mr_client_connect(text, "trainer", 10000);
+        client = mr_client_connect(text, "job", 10000);
         if (!client)
             fail();
         else

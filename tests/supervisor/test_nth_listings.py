@@ -111,7 +111,7 @@ def test_the_death_of_the_last_one_who_has_it_open(serve: StartServe, config: Pa
     script = f"""
 import time
 from millrace._ring import Client
-client = Client({str(one.socket)!r}, "trainer", 100_000)
+client = Client({str(one.socket)!r}, "job", 100_000)
 number = client.open_dataset(uris=("file://{folder}/",), nth=3)[0]
 while not client.dataset_listed(number)[0]:
     time.sleep(0.01)

@@ -46,7 +46,7 @@ def test_who_will_save_finds_the_memory_there(serve: StartServe, tmp_path: Path,
     assert not write_workers(one)
     run(one, SIGNS[sign])
     wait_prepared(one)
-    client = Client(str(one.socket), "trainer")
+    client = Client(str(one.socket), "job")
     writer = client.open_writer((tmp_path / "a").as_uri())
     assert isinstance(writer, Writer)  # at the first question
     writer.abort()
@@ -79,7 +79,7 @@ def test_memory_that_is_not_there_is_said_and_tried_again(serve: StartServe, tmp
     run(one, SIGNS["prepare"])
     assert "no shared memory of 15.0 TiB for checkpoints: only " in one.log.read_text()
     with pytest.raises(Error, match=r"no shared memory of 15\.0 TiB"):
-        Client(str(one.socket), "trainer").open_writer((tmp_path / "a").as_uri())
+        Client(str(one.socket), "job").open_writer((tmp_path / "a").as_uri())
 
 
 def test_a_private_supervisor_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

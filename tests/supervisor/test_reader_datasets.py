@@ -125,7 +125,7 @@ def test_the_death_of_its_client(serve: StartServe, config: Path, folder: Path) 
     script = f"""
 import os, sys, time
 from millrace._ring import Client
-client = Client({str(one.socket)!r}, "trainer", 100_000)
+client = Client({str(one.socket)!r}, "job", 100_000)
 fd = os.memfd_create("names")
 os.write(fd, b"file://{folder}/007")
 numbers = [client.open_ranged(fd, 4096) for _ in range(3)]

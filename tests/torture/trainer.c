@@ -221,7 +221,7 @@ int main(int argc, char **argv)
         return 2;
     header = argc == 5 ? strtoull(argv[4], NULL, 10) : 0;
     uint64_t objects = strtoull(argv[1], NULL, 10), count = 0;
-    struct mr_client *client = mr_client_connect(path, "trainer", 5000);
+    struct mr_client *client = mr_client_connect(path, "job", 5000);
     struct mr_opened opened;
     const char *did = "connecting";
     int rc = client ? 0 : -1;

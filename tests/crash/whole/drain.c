@@ -139,7 +139,7 @@ void check_rest(struct cast *cast)
     each_producer(cast, producer_check_rest);
     each_in_phase(cast, PHASE_CLOSE);
     for (unsigned l = 0; l < LANES; l++)
-        if (!mr_lane_is_drained(&cast->world.lane[l]))
+        if (!mr_lane_is_empty(&cast->world.lane[l]))
             fail("lane %u is closed and not empty; %s", l, words_text(cast));
     each_producer(cast, producer_drop_lanes);
 }

@@ -118,7 +118,7 @@ static void *run_worker(void *arg)
         enum mr_fate fate = mr_ckpt_part_fate(&worker_lane);
         if (fate == MR_FATE_ABORTED)
             break;
-        if (fate == MR_FATE_SEALED && mr_ckpt_part_is_drained(&worker_lane) && !serve_one(w)) {
+        if (fate == MR_FATE_SEALED && mr_ckpt_part_is_at_rest(&worker_lane) && !serve_one(w)) {
             ck_assert_int_eq(mr_ckpt_part_totals(&worker_lane, &parts, &bytes), 0);
             mr_ckpt_part_finish(&worker_lane, MR_CKPT_PART_DONE, 0, "", 77, 88);
             break;
@@ -288,7 +288,7 @@ START_TEST(a_failed_upload_ends_it)
     ck_assert_int_eq(outcome(&code), MR_CKPT_PART_FAILED);
     ck_assert_uint_eq(code, MR_E_DENIED);
     pthread_join(thread, NULL);
-    ck_assert(mr_ckpt_part_is_drained(&writer.lane));
+    ck_assert(mr_ckpt_part_is_at_rest(&writer.lane));
     free(w.object);
 }
 END_TEST
@@ -301,7 +301,7 @@ START_TEST(abort_gives_everything_back)
     w.object = calloc(w.room, 1);
     ck_assert_int_eq(write_all(&place, PART + 100), MR_PUSH_DONE);
     ck_assert_int_eq(mr_ckpt_stream_abort(&stream), MR_FATE_ABORTED);
-    ck_assert(mr_ckpt_part_is_drained(&writer.lane));
+    ck_assert(mr_ckpt_part_is_at_rest(&writer.lane));
     ck_assert_int_eq(write_all(&place, 1), MR_PUSH_ENDED);
     pthread_t thread;
     pthread_create(&thread, NULL, run_worker, &w);

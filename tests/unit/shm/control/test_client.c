@@ -111,20 +111,20 @@ static void expect_error(enum mr_code code, const char *part)
 
 START_TEST(test_nobody_there)
 {
-    ck_assert_ptr_null(mr_client_connect(path, "trainer", 0));
+    ck_assert_ptr_null(mr_client_connect(path, "job", 0));
     expect_error(MR_E_GONE, path);
-    ck_assert_ptr_null(mr_client_connect(path, "trainer", 50));
+    ck_assert_ptr_null(mr_client_connect(path, "job", 50));
     expect_error(MR_E_GONE, path);
-    ck_assert_ptr_null(mr_client_connect("", "trainer", 0));
+    ck_assert_ptr_null(mr_client_connect("", "job", 0));
     expect_error(MR_E_USAGE, "1 to 107");
-    ck_assert_ptr_null(mr_client_connect(NULL, "trainer", 0));
+    ck_assert_ptr_null(mr_client_connect(NULL, "job", 0));
     expect_error(MR_E_USAGE, "1 to 107");
     char longer[200];
     memset(longer, 'x', sizeof longer);
     longer[sizeof longer - 1] = '\0';
-    ck_assert_ptr_null(mr_client_connect(longer, "trainer", 0));
+    ck_assert_ptr_null(mr_client_connect(longer, "job", 0));
     expect_error(MR_E_USAGE, "1 to 107");
-    ck_assert_ptr_null(mr_client_connect("/tmp", "trainer", 0));
+    ck_assert_ptr_null(mr_client_connect("/tmp", "job", 0));
     expect_error(MR_E_GONE, "/tmp");
 }
 END_TEST
@@ -140,7 +140,7 @@ START_TEST(test_connect_and_close)
 {
     unsigned before = mr_count_descriptors();
     start_server(play_hello_only);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_msg(client != NULL, "%s", mr_error_text());
     ck_assert_int_eq(mr_client_check(client), 0);
     ck_assert_str_eq(mr_client_board(client)->run_id, "run");
@@ -191,7 +191,7 @@ START_TEST(test_bad_hello)
                  {play_refuse, MR_E_DENIED, "not you"}};
     unsigned before = mr_count_descriptors();
     start_server(cases[_i].play);
-    ck_assert_ptr_null(mr_client_connect(path, "trainer", 50000));
+    ck_assert_ptr_null(mr_client_connect(path, "job", 50000));
     expect_error(cases[_i].code, cases[_i].part);
     expect_server_content();
     ck_assert_uint_eq(mr_count_descriptors(), before);
@@ -241,7 +241,7 @@ START_TEST(test_wrong_answers)
                     {MR_E_PROTOCOL, "lacks descriptor"},
                     {MR_E_PROTOCOL, ""}};
     start_server(play_wrong_answers);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     unsigned before = mr_count_descriptors();
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
@@ -276,7 +276,7 @@ static int play_lane_that_is_none(int socket)
 START_TEST(test_lane_that_is_none)
 {
     start_server(play_lane_that_is_none);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     struct mr_lane lane;
     struct mr_loop loop;
@@ -292,7 +292,7 @@ END_TEST
 START_TEST(test_states_come_from_the_board)
 {
     start_server(play_hello_only);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FREE);
     atomic_store(&board->dataset[5].state, MR_DATASET_LISTING);
@@ -321,7 +321,7 @@ static int play_die(int socket)
 START_TEST(test_supervisor_dies)
 {
     start_server(play_die);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     ck_assert_ptr_null(mr_client_stat(client));
     expect_error(MR_E_GONE, "has ended");
@@ -365,7 +365,7 @@ START_TEST(test_late_answers_are_dropped)
     board->silence_ms = 100;
     ck_assert_int_eq(pipe(gate), 0);
     start_server(play_late);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     ck_assert_int_eq(mr_client_close_lane(client, 0), -1);
     expect_error(MR_E_GONE, "has not answered for 0.1 s");
@@ -389,7 +389,7 @@ START_TEST(test_what_came_too_late_ends_the_connection)
     board->silence_ms = 100;
     ck_assert_int_eq(pipe(gate), 0);
     start_server(play_late);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     struct mr_lane lane;
     ck_assert_int_eq(mr_client_open_lane(client, 0, 4, 4, NULL, &lane, NULL, NULL), -1);
@@ -416,7 +416,7 @@ START_TEST(test_heartbeat)
 {
     board->silence_ms = 100;
     start_server(play_hello_only);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     unsigned warnings = 0;
     for (int i = 0; i < 500; i++) { /* it beats: nothing is said however long we wait */
@@ -445,7 +445,7 @@ END_TEST
 START_TEST(test_forked_child)
 {
     start_server(play_hello_only);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     pid_t child = fork();
     if (child == 0) {
@@ -497,7 +497,7 @@ START_TEST(test_another_ckpt_arena)
 {
     struct mr_ckpt_writer writer;
     start_server(play_two_ckpt_arenas);
-    struct mr_client *client = mr_client_connect(path, "trainer", 50000);
+    struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
     ck_assert_int_eq(mr_client_open_writer(client, "gs://b/o", false, 1, &writer), -1);
     expect_error(MR_E_CORRUPT, "checkpoint writer 0");

@@ -80,7 +80,7 @@ START_TEST(life_of_a_part)
     put(SLOTS, 5); /* of the next lap: it goes behind the others */
     for (uint64_t number = 1; number <= SLOTS; number++)
         ck_assert_uint_eq(serve(), number);
-    ck_assert(mr_ckpt_part_is_drained(&lane));
+    ck_assert(mr_ckpt_part_is_at_rest(&lane));
     struct mr_ckpt_part_record record;
     ck_assert(mr_ckpt_part_record_get(&lane, SLOTS, &record));
     ck_assert_uint_eq(record.length, 5);
@@ -156,7 +156,7 @@ START_TEST(abort_empties_every_slot)
     ck_assert_int_eq(state_of(2), MR_EMPTY);
     mr_ckpt_part_put_back(&lane, number, held);
     ck_assert_int_eq(state_of(0), MR_EMPTY);
-    ck_assert(mr_ckpt_part_is_drained(&lane));
+    ck_assert(mr_ckpt_part_is_at_rest(&lane));
     ck_assert(!mr_ckpt_part_fill(&lane, 3, &filling));
     ck_assert_int_eq(mr_ckpt_part_seal(&lane, 3, 6), MR_FATE_ABORTED);
     drop_lane();
@@ -182,7 +182,7 @@ START_TEST(recovery)
     ck_assert(mr_ckpt_part_fill(&lane, 2, &filling));
     ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_ABORTED);
     ck_assert_int_eq(mr_ckpt_part_recover_trainer(&lane), MR_FATE_ABORTED);
-    ck_assert(mr_ckpt_part_is_drained(&lane));
+    ck_assert(mr_ckpt_part_is_at_rest(&lane));
     drop_lane();
 
     make_lane(0); /* a sealed lane of a dead trainer is finished */

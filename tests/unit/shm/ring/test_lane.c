@@ -194,13 +194,13 @@ START_TEST(close_leaves_filling_and_held)
     mr_lane_close(&lane, false);
     for (uint64_t n = 0; n < 8; n++)
         ck_assert_int_eq(mr_word_state(word_of(n)), left[n]);
-    ck_assert(!mr_lane_is_drained(&lane));
+    ck_assert(!mr_lane_is_empty(&lane));
     ck_assert(!mr_lane_post(&lane, 6, &(struct mr_request){0}));
     uint64_t ready;
     mr_lane_publish(&lane, 1, filling, &ready); /* its second look empties it */
     ck_assert_int_eq(mr_word_state(word_of(1)), MR_EMPTY);
     ck_assert(mr_lane_release(&lane, 4, held));
-    ck_assert(mr_lane_is_drained(&lane));
+    ck_assert(mr_lane_is_empty(&lane));
     drop_lane();
 }
 END_TEST
@@ -223,7 +223,7 @@ START_TEST(second_look_after_each_step)
             publish(1, filling);
         ck_assert_int_eq(mr_word_state(word_of(1)), MR_EMPTY);
         mr_lane_close(&lane, true); /* the owner has died: HELD goes too */
-        ck_assert(mr_lane_is_drained(&lane));
+        ck_assert(mr_lane_is_empty(&lane));
         drop_lane();
     }
 }
@@ -334,7 +334,7 @@ START_TEST(garbage_words)
         mr_lane_close(&lane, true);
         for (unsigned p = 0; p < 64; p++)
             mr_lane_recover(&lane, p);
-        ck_assert(mr_lane_is_drained(&lane));
+        ck_assert(mr_lane_is_empty(&lane));
         atomic_store(&lane.shared->closed, 0);
     }
     drop_lane();

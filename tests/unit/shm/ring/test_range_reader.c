@@ -59,7 +59,7 @@ static void tear_down(void)
     mr_range_reader_destroy(reader);
     exact = false;
     if (lane)
-        ck_assert(mr_lane_is_drained(lane));
+        ck_assert(mr_lane_is_empty(lane));
     world_close(&world);
 }
 
