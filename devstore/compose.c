@@ -35,6 +35,8 @@ static int get_number(const json_t *object, const char *key, uint64_t *value)
     return -1;
 }
 
+/* Looks the source up and checks its preconditions. 0, or -1 with an error; either way c owns the references that it
+ * has. */
 static int add_source(struct compose *c, const json_t *entry)
 {
     const char *name = json_string_value(json_object_get(entry, "name"));
