@@ -64,6 +64,7 @@ out:
     return rc;
 }
 
+/* Computes the tables from which crc_of gets an object's crc32c without reading it. */
 static void sum_slab(struct ds_synthetic *synthetic)
 {
     uint32_t crc = 0;
