@@ -67,7 +67,7 @@ static json_t *statistics(struct mr_bench *b)
     return root;
 }
 
-/* Watches the supervisor and its fetch workers of now; those started later are not counted. 0 or -1. */
+/* Watches the supervisor and its present fetch workers; those started later are not counted. 0 or -1. */
 static int watch_supervisor(struct mr_bench *b)
 {
     json_t *root = statistics(b);
@@ -125,7 +125,7 @@ static int await_dataset(struct mr_bench *b)
     return 0;
 }
 
-/* Sets b->info, and reduces b->batch to the number of objects. 0, or -1, also for a data set without objects. */
+/* Sets b->info, and reduces a batch that is larger than the data set. 0, or -1, also for a data set without objects. */
 static int open_dataset(struct mr_bench *b, const char *wanted)
 {
     static char name[256];

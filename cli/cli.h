@@ -35,7 +35,7 @@ int mr_cli_fail(void);
 int mr_cli_fail_usage(const struct mr_arguments *arguments);
 /* Whether all of standard output could be written: 0, or 1 with a line in the log. */
 int mr_cli_flush(void);
-/* --socket, else MILLRACE_SOCKET; NULL: neither. */
+/* --socket, otherwise MILLRACE_SOCKET; NULL: neither. */
 const char *mr_cli_socket(const struct mr_arguments *arguments);
 /* Connects to the supervisor there; without a socket, to the only one of this user on this machine. NULL with
  * mr_error. */

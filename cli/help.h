@@ -17,7 +17,7 @@ bool mr_help_in_usage(const struct mr_verb_option *option);
 void mr_help_usage(const struct mr_verb *verb, FILE *out);
 /* Usage, description and options. */
 void mr_help_verb(const struct mr_verb *verb, FILE *out);
-/* All verbs, a line each. */
+/* All verbs, one line each. */
 void mr_help_all(FILE *out);
 
 #endif

@@ -63,6 +63,7 @@ static long long arena_used(const json_t *counters)
     return mr_json_integer(counters, "arena_bytes") - mr_json_integer(counters, "arena_free_bytes");
 }
 
+/* Rates are since the reading before; retries and throttled are totals. `waiting` is the mean of the open lanes. */
 static struct sums add_up(const struct mr_top *top)
 {
     struct sums sums = {0};

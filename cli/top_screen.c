@@ -18,7 +18,7 @@ static unsigned width_of(const struct mr_top_table *table)
     return width;
 }
 
-/* Drops the column that may go first. False: all that are left must stay. */
+/* Drops the column with the highest `drop`. False: all that are left must stay. */
 static bool drop_one(struct mr_top_table *table)
 {
     unsigned most = table->count;

@@ -20,7 +20,7 @@
 #include "cli/json_get.h"
 #include "cli/trace_impl.h"
 
-#define LOOK_NS (10 * MR_MILLISECOND_NS) /* a ring of 32,768 spans is full after 0.3 s at 100,000 a second */
+#define LOOK_NS (10 * MR_MILLISECOND_NS) /* a ring of 32,768 spans is full after 0.3 s at 100,000 per second */
 
 static volatile sig_atomic_t ended;
 

@@ -119,6 +119,7 @@ static int insert(struct ds_buckets *buckets, struct ds_bucket *bucket)
     return rc;
 }
 
+/* Called for each object that the scan finds, which it takes. 0, or -1 to stop. */
 static int scanned(void *cls, struct ds_object *object)
 {
     struct ds_bucket *bucket = cls;

@@ -2,8 +2,8 @@
  * bucket.h - the buckets and the objects in them: what exists, in which generation, and the conditions for changing it.
  *
  * A bucket keeps its names in memory, in order. Behind it may be a folder (writes are files), nothing (writes stay in
- * memory), or objects made up from a seed (writes and deletes lie over them in memory). Every function may be
- * called by any thread. Buckets live until ds_buckets_destroy, so a pointer to one stays good.
+ * memory), or objects made up from a seed (writes and deletes lie over them in memory). Every function may be called by
+ * any thread. Buckets live until ds_buckets_destroy, so a pointer to one stays valid.
  */
 #ifndef MR_DEVSTORE_BUCKET_H
 #define MR_DEVSTORE_BUCKET_H

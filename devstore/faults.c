@@ -234,6 +234,7 @@ static struct count *slot(struct count *table, size_t capacity, uint64_t key)
     return &table[i];
 }
 
+/* 0, or -1: no memory, and the table stays as it is. */
 static int faults_grow(struct ds_faults *faults)
 {
     size_t capacity = faults->capacity ? faults->capacity * 2 : 1024;

@@ -61,10 +61,10 @@ struct ds_object {
     bool has_md5;                   /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
     struct ds_s3_info *s3;            /* what only S3 reports of it; NULL: nothing */
-    const struct ds_made_up *made_up; /* knows the crc32c of its one piece; else NULL */
+    const struct ds_made_up *made_up; /* knows the crc32c of its one piece; otherwise NULL */
     bool deleted;                     /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
-    /* The bytes: path != NULL is a file, else the pieces in order. */
+    /* The bytes: path != NULL is a file, otherwise the pieces in order. */
     char *path;
     int64_t mtime_ns; /* of the file, when it was opened first: another value means that another program changed it */
     struct ds_piece *pieces; /* &one or malloc'ed */

@@ -183,6 +183,7 @@ static int usage(const char *option, const char *value, const char *expected)
     return -1;
 }
 
+/* Replaces an earlier --listen. host and port point into options->listen. 0 or -1 (USAGE). */
 static int parse_listen(struct ds_options *options, const char *text)
 {
     char *copy = strdup(text), *colon = copy ? strrchr(copy, ':') : NULL;
@@ -448,7 +449,7 @@ void ds_options_close(struct ds_options *options)
     memset(options, 0, sizeof *options);
 }
 
-/* -1 without an error: it is no shape. */
+/* -1 without an error: it is not the name of a shape. */
 static int parse_shape(const char *text, enum ds_shape *shape)
 {
     for (int i = 0; i < MR_SHAPES; i++) {

@@ -1,5 +1,5 @@
 /*
- * pace.h - a limit in bytes a second, of one connection or shared by all of them.
+ * pace.h - a limit in bytes per second, of one connection or shared by all of them.
  *
  * A sender asks when it may send (ds_pace_ready), sends at most ds_pace_piece bytes, and reports how many it sent
  * (ds_pace_charge). Several senders that share a pace may be told "now" at once; they then wait longer afterwards.

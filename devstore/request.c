@@ -41,6 +41,7 @@ struct path {
     } part[SEGMENTS];
 };
 
+/* The segments point into the target, and stay encoded. */
 static void request_split(const char *at, const char *end, struct path *path)
 {
     path->n = 0;

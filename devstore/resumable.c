@@ -339,6 +339,7 @@ static int completes(struct chunk *chunk)
     return is_last(chunk) && have == session->total;
 }
 
+/* A request to a session whose object is made already gets that object's resource again. */
 static void chunk_finish(struct ds_upload *base, struct ds_reply *reply)
 {
     struct chunk *chunk = (struct chunk *)base;

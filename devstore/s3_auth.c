@@ -456,6 +456,7 @@ static int check_signature(const struct ds_request *request, const struct claim 
     return rc;
 }
 
+/* 0, or -1 with the reply. Fills in what the signatures of the chunks need. */
 static int verify(const struct ds_s3_settings *settings, const struct ds_request *request, const struct claim *claim,
                   struct ds_s3_auth *auth, struct ds_reply *reply)
 {

@@ -28,7 +28,7 @@ enum ds_s3_algorithm {
 extern const char *const ds_s3_algorithm_names[MR_S3_ALGORITHMS];
 extern const char *const ds_s3_sum_headers[MR_S3_ALGORITHMS];
 extern const char *const ds_s3_sum_elements[MR_S3_ALGORITHMS];
-/* By any of these names, in any case; NONE: it is no such name. */
+/* By any of these names, in any case; NONE: it is not such a name. */
 enum ds_s3_algorithm ds_s3_algorithm(const char *name);
 /* Raw bytes of one. */
 size_t ds_s3_sum_size(enum ds_s3_algorithm algorithm);

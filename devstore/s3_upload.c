@@ -1,4 +1,4 @@
-/* s3_upload.c - PutObject and UploadPart: bytes that go to an object or a part as they come. */
+/* s3_upload.c - PutObject and UploadPart: bytes that go to an object or a part as they arrive. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>

@@ -151,6 +151,7 @@ static int serve_start(struct call *call, const char *method)
     return 0;
 }
 
+/* Once the reply is made, bytes of the body are only counted. */
 static void take_body(struct call *call, const char *bytes, size_t length)
 {
     ds_counts_add(&call->serve->options.api->counts->bytes_in, length);

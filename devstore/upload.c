@@ -1,6 +1,6 @@
 /*
  * upload.c - an object in one request: POST /upload/... with uploadType=media or multipart, and PUT /bucket/object. The
- * bytes go to a file or to memory as they come.
+ * bytes go to a file or to memory as they arrive.
  */
 #include <errno.h>
 #include <jansson.h>

@@ -198,6 +198,7 @@ static ssize_t files_fail(const struct mr_file *file)
     return -to_errno(mr_error_code());
 }
 
+/* The file's lock is held. How many bytes, or -errno. */
 static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, size_t length)
 {
     uint64_t done = 0, got;

@@ -209,6 +209,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
+/* Mounts, and does not serve yet. 0 or -1; session->fuse may be set in either case, and must be destroyed. */
 static int mount_it(struct session *session, const char *uri)
 {
     char name[400], options[600];

@@ -126,7 +126,7 @@ static void aborted(void *arg, const struct mr_store_result *result)
     mr_tool_answer(arg, result);
 }
 
-/* Removes the upload if it is condemned. A removal that fails is only counted: -1 after a signal alone. */
+/* Removes the upload if it is condemned. A removal that fails is only counted: -1 only after a signal. */
 static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload, int64_t now_s)
 {
     int64_t age_s = upload->started_s && now_s ? now_s - upload->started_s : -1;

@@ -117,8 +117,8 @@ static void on_each(void *arg, const struct mr_store_result *result, const struc
     mr_tool_answer(p->tool, each ? each : result);
 }
 
-/* Writes SMALL bytes, the first of which is `first`; crc_off makes their checksum wrong. match, etag: the version to be
- * replaced. */
+/* Writes SMALL bytes, the first of which is `first`; a crc_off other than 0 makes their checksum wrong. match, etag:
+ * the version to be replaced; 0: there must be none. */
 static int insert(struct probe *p, const char *name, unsigned char first, uint32_t crc_off, uint64_t match,
                   const char *etag)
 {

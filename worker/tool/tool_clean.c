@@ -50,7 +50,7 @@ static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64
 /* Prints the object, or adds it to the list of --json. */
 static void tool_clean_show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
 {
-    if (age_s < 0) /* unknown, and --all takes it all the same */
+    if (age_s < 0) /* unknown, and --all takes it anyway */
         age_s = 0;
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, item->name);
     if (clean->objects)

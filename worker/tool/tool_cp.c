@@ -295,6 +295,7 @@ static void drop_upload(struct copy *copy)
             return;
 }
 
+/* 0, or -1 with the upload's error, after the session was dropped. */
 static int copy_to_object(struct copy *copy)
 {
     const char *name = target_name(&copy->to);

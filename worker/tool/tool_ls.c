@@ -153,6 +153,7 @@ static unsigned page_size(const struct ls *ls)
     return left < LIMIT_PAGE_MAX ? (unsigned)left : 0;
 }
 
+/* Prints what is below the prefix, up to the limit. 0, or -1 with mr_error. */
 static int list_below(struct ls *ls, const char *prefix)
 {
     ls->prefix = prefix;

@@ -36,8 +36,7 @@ static int fifo_name(const struct pipe_run *run, uint64_t epoch, char name[PATH_
     return -1;
 }
 
-/* Makes the epoch's FIFO, unless the last epoch has passed. An existing one is used: the reader may have made it. 0 or
- * -1. */
+/* Makes the epoch's FIFO, if there is such an epoch. An existing one is used: the reader may have made it. 0 or -1. */
 static int make_fifo(struct pipe_run *run, uint64_t epoch)
 {
     char name[PATH_MAX];
@@ -66,7 +65,7 @@ static void remove_fifo(struct pipe_run *run)
     unlink(name);
 }
 
-/* Waits for a reader, while the first bytes arrive. The descriptor, or -1, after a signal without mr_error. */
+/* Waits for a reader, while the first bytes arrive. The descriptor, or -1, which after a signal has no mr_error. */
 static int await_reader(struct pipe_run *run, const char *name)
 {
     int fd;

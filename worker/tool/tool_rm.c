@@ -76,7 +76,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
     batch->running = false;
 }
 
-/* Sends the batch that is being filled, if any. On failure, too, it is no longer the one being filled. */
+/* Sends the batch that is being filled, if any; after that, also on failure, none is being filled. 0 or -1. */
 static int send_batch(struct rm *rm)
 {
     struct batch *batch = rm->filling;
@@ -163,6 +163,7 @@ struct page {
     size_t count;
 };
 
+/* Copies the page, which is valid only during the call. Without memory rm->bad is set. */
 static void tool_rm_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct page *kept = arg;
