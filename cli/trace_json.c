@@ -63,7 +63,7 @@ static void read_command(struct mr_traced_process *process)
              text[at] ? text + at : "process");
 }
 
-/* Adds the process, named by its command, if it is new. NULL: the table is full, or has no memory. */
+/* Adds the process, named by its command, if it is new. NULL: the table is full, or could not be allocated. */
 static struct mr_traced_process *find_process(struct mr_trace_output *output, uint32_t pid)
 {
     for (unsigned i = output->process_count; i-- > 0;)

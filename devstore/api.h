@@ -54,8 +54,7 @@ struct ds_upload *ds_upload_new(const struct ds_api *api, const struct ds_reques
 void ds_upload_write(struct ds_upload *upload, const void *bytes, size_t length);
 /* The body is complete: makes the object live, or says in the reply why not. */
 void ds_upload_finish(struct ds_upload *upload, struct ds_reply *reply);
-void ds_upload_destroy(
-    struct ds_upload *upload); /* also one that was broken off, of which nothing is left. NULL is allowed */
+void ds_upload_destroy(struct ds_upload *upload); /* also if broken off: nothing is left. NULL is allowed */
 
 /* The parts of ds_api_answer, in files of their own. */
 void ds_api_list(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply);

@@ -31,8 +31,8 @@ enum ds_fault_kind {
 
 struct ds_fault {
     enum ds_fault_kind kind;
-    uint64_t first; /* hits so many first requests of each object */
-    uint64_t over;  /* hits what exceeds so many requests per second, of all objects; both 0: by rate */
+    uint64_t first; /* hits that many first requests of each object */
+    uint64_t over;  /* hits what exceeds that many requests per second, of all objects; both 0: by rate */
     double rate;    /* 0 to 1 */
     bool has_arg;
     uint64_t bytes;  /* ARG of RESET, SHORT, WRONG */

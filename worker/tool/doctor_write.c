@@ -50,7 +50,7 @@ static enum mr_code settle(struct probe *p, struct mr_store_call *call)
     return p->tool->code;
 }
 
-/* The same for a removal, where NOT_FOUND counts as success. A failure sets p->left. */
+/* The same for a removal, for which NOT_FOUND counts as success. A failure sets p->left. */
 static void settle_removal(struct probe *p, struct mr_store_call *call)
 {
     enum mr_code code = settle(p, call);

@@ -18,7 +18,7 @@ struct mr_out_file {
 
 /* 0, or -1: EXISTS where it must be absent and is not, or open(2)'s error. */
 int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent);
-/* Syncs, names and closes it: 0, or -1. A file that failed is removed, unless only the sync of its name failed. */
+/* Syncs, names and closes it: 0, or -1. On failure nothing is left, unless only the sync of its name failed. */
 int mr_out_file_commit(struct mr_out_file *file);
 /* Closes it and removes what was written. Safe after commit. */
 void mr_out_file_abort(struct mr_out_file *file);
