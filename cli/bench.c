@@ -1,5 +1,5 @@
 /*
- * bench.c - `millrace bench`: reads a data set with an empty training step, then the same number of steps over one
+ * bench.c - `millrace bench`: reads a data set with an empty training step, then runs the same number of steps over one
  * batch that is kept, and prints both. Without a supervisor it becomes `millrace run` of itself.
  */
 #include <errno.h>
@@ -22,18 +22,20 @@
 #include "cli/json_get.h"
 #include "cli/programs.h"
 
-#define BLOCK 100 /* steps that one line is about */
+#define BLOCK 100 /* steps per line */
 #define STEPS 300
 #define BATCH 32
 
 /* ---- CPU time ---- */
 
+/* The CPU time so far; the last value seen where the process has ended. */
 static int64_t cpu_ns(const struct mr_bench_process *process)
 {
     struct timespec now;
     return clock_gettime(process->clock, &now) == 0 ? now.tv_sec * MR_SECOND_NS + now.tv_nsec : process->seen_ns;
 }
 
+/* Counts the CPU time of the process from now on. Does nothing where it has ended already or the table is full. */
 static void watch(struct mr_bench *b, pid_t pid, enum mr_bench_group group)
 {
     struct mr_bench_process *process = &b->processes[b->process_count];
@@ -45,6 +47,7 @@ static void watch(struct mr_bench *b, pid_t pid, enum mr_bench_group group)
     b->process_count++;
 }
 
+/* Adds the CPU time since the last call to the block. */
 static void add_cpu(struct mr_bench *b, struct mr_bench_block *block)
 {
     for (unsigned i = 0; i < b->process_count; i++) {
@@ -55,6 +58,7 @@ static void add_cpu(struct mr_bench *b, struct mr_bench_block *block)
     }
 }
 
+/* Free with json_decref. NULL with mr_error. */
 static json_t *statistics(struct mr_bench *b)
 {
     char *text = mr_client_stat(b->client);
@@ -63,6 +67,7 @@ static json_t *statistics(struct mr_bench *b)
     return root;
 }
 
+/* Watches the supervisor and its present fetch workers; those started later are not counted. 0 or -1. */
 static int watch_supervisor(struct mr_bench *b)
 {
     json_t *root = statistics(b);
@@ -82,7 +87,7 @@ static int watch_supervisor(struct mr_bench *b)
 
 /* ---- the data set ---- */
 
-/* The one that the supervisor has, when no other was named. */
+/* The name of the supervisor's only data set, for when none was given. 0, or -1 (USAGE: there is none, or several). */
 static int only_dataset(struct mr_bench *b, char name[256])
 {
     json_t *root = statistics(b);
@@ -101,6 +106,7 @@ static int only_dataset(struct mr_bench *b, char name[256])
     return -1;
 }
 
+/* Waits until it is listed, and shows the progress on a terminal. -1 where the listing or the supervisor has failed. */
 static int await_dataset(struct mr_bench *b)
 {
     bool show = isatty(STDERR_FILENO) == 1;
@@ -119,6 +125,7 @@ static int await_dataset(struct mr_bench *b)
     return 0;
 }
 
+/* Sets b->info, and reduces a batch that is larger than the data set. 0, or -1, also for a data set without objects. */
 static int open_dataset(struct mr_bench *b, const char *wanted)
 {
     static char name[256];
@@ -143,7 +150,7 @@ static int open_dataset(struct mr_bench *b, const char *wanted)
 
 /* ---- readers ---- */
 
-/* Steps before the ones that are measured, and after them the one that is kept: one of each reader. */
+/* Besides the measured steps each reader makes one before them, and one after them that is kept. */
 static struct mr_bench_plan plan_of(const struct mr_bench *b, uint32_t worker)
 {
     uint32_t readers = b->workers > 0 ? b->workers : 1;
@@ -159,7 +166,8 @@ static bool send_step(int socket, const struct mr_bench_step *step)
     return send(socket, step, sizeof *step, MSG_NOSIGNAL) == (ssize_t)sizeof *step;
 }
 
-/* A reading process, as a DataLoader worker is one: its steps go to the parent, one message each. */
+/* A reading process, like a DataLoader worker: sends its steps to the parent, one message each; the last one has the
+ * error. */
 static void worker_main(const struct mr_bench *b, const char *path, uint32_t worker, int socket)
 {
     struct mr_bench_plan plan = plan_of(b, worker);
@@ -187,6 +195,7 @@ static void worker_main(const struct mr_bench *b, const char *path, uint32_t wor
     mr_client_destroy(client);
 }
 
+/* Forks the reading processes. They end once their sockets are closed. 0 or -1. */
 static int start_workers(struct mr_bench *b, const char *path)
 {
     b->sockets = calloc(b->workers + 1, sizeof *b->sockets);
@@ -229,6 +238,7 @@ static int start_readers(struct mr_bench *b, const char *path)
     return b->reader ? 0 : -1;
 }
 
+/* The next step of the reader whose turn `number` is. 0, or -1 with that reader's error. Blocks. */
 static int next_step(struct mr_bench *b, uint64_t number, bool cached, struct mr_bench_step *step)
 {
     if (b->workers > 0) {
@@ -249,7 +259,7 @@ static int next_step(struct mr_bench *b, uint64_t number, bool cached, struct mr
     return -1;
 }
 
-/* Between the two passes: each reader keeps a batch. */
+/* Between the two passes: makes each reader keep a batch. 0 or -1. */
 static int bench_keep(struct mr_bench *b)
 {
     for (uint32_t i = 0; i < b->workers; i++)
@@ -285,11 +295,12 @@ static void add_block(struct mr_bench_block *sum, const struct mr_bench_block *b
         sum->cpu_ns[i] += block->cpu_ns[i];
 }
 
+/* Runs b->steps steps, prints them block by block, and adds them to *sum. 0 or -1. */
 static int pass(struct mr_bench *b, bool cached, struct mr_bench_block *sum)
 {
     uint64_t readers = b->workers > 0 ? b->workers : 1;
     struct mr_bench_block block = {0};
-    add_cpu(b, &block); /* what was before does not count */
+    add_cpu(b, &block); /* what came before does not count */
     block = (struct mr_bench_block){.first = 1};
     int64_t last_ns = mr_clock_mono_ns();
     for (uint64_t i = 0; i < b->steps; i++) {
@@ -310,7 +321,8 @@ static int pass(struct mr_bench *b, bool cached, struct mr_bench_block *sum)
     return 0;
 }
 
-/* The supervisor's own view is a mean of some seconds: a shorter run is judged by what was measured here. */
+/* Sets b->limit. The supervisor's own verdict is a mean over some seconds: a shorter run is judged by what was measured
+ * here. */
 static int note_limit(struct mr_bench *b, const struct mr_bench_block *data)
 {
     double share = mr_bench_waiting(b, data);
@@ -386,7 +398,7 @@ static int add_option(struct mr_strings *command, const struct mr_option *option
     return rc;
 }
 
-/* `millrace bench` with the same options, but for the configuration: that is the supervisor's. */
+/* `millrace bench` with the same options, except for the configuration, which is the supervisor's. 0 or -1. */
 static int own_command(const struct mr_arguments *arguments, struct mr_strings *command)
 {
     char self[PATH_MAX];

@@ -43,9 +43,9 @@ struct mr_bench {
     double first_ms;
 };
 
-/* The share of all readers' time that they waited. */
+/* The share of the readers' time that they spent waiting, 1 at most. */
 double mr_bench_waiting(const struct mr_bench *b, const struct mr_bench_block *block);
-/* What --json prints in the end, with the blocks still to come. */
+/* The document that --json prints at the end, still without its blocks. */
 json_t *mr_bench_head_json(const struct mr_bench *b);
 void mr_bench_print_head(const struct mr_bench *b);
 void mr_bench_print_block(struct mr_bench *b, const struct mr_bench_block *block, bool cached);

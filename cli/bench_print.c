@@ -1,4 +1,4 @@
-/* bench_print.c - what `millrace bench` prints: a table with a line a block, or JSON. */
+/* bench_print.c - what `millrace bench` prints: a table with one line per block, or JSON. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>

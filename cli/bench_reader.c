@@ -10,7 +10,7 @@
 #include "shm/index/plan.h"
 #include "shm/ring/consumer.h"
 
-#define SLICE_MS       100 /* between two checks that the supervisor lives */
+#define SLICE_MS       100 /* between two checks that the supervisor is alive */
 #define FEED_AT_A_TIME 32
 #define KEPT_MAX       (UINT64_C(256) << 20)
 
@@ -133,7 +133,7 @@ static int next_sample(struct mr_bench_reader *r, struct mr_sample *sample)
     return 1;
 }
 
-/* Keeps the queue after the window filled. */
+/* Keeps one window's worth of samples queued behind the window. 0 or -1. */
 static int feed(struct mr_bench_reader *r)
 {
     size_t backlog = mr_consumer_backlog(r->consumer), wanted = mr_consumer_window(r->consumer);
@@ -150,6 +150,8 @@ static int feed(struct mr_bench_reader *r)
     return rc < 0 ? -1 : 0;
 }
 
+/* Blocks for the next sample; end_delivery must follow. 0, or -1 with mr_error, also where the supervisor has
+ * failed. */
 static int bench_reader_take(struct mr_bench_reader *r, struct mr_delivery *delivery)
 {
     struct mr_silence wait = {0};
@@ -178,7 +180,7 @@ static void bench_reader_copy(struct mr_bench_reader *r, const void *data, uint6
 {
     if (length > 0)
         memcpy(r->into, data, length < r->into_bytes ? length : r->into_bytes);
-    __asm__ volatile("" : : "r"(r->into) : "memory"); /* nobody reads the copy: it is made all the same */
+    __asm__ volatile("" : : "r"(r->into) : "memory"); /* the copy is never read, but must be made */
 }
 
 static void end_delivery(struct mr_bench_reader *r, struct mr_delivery *delivery)
@@ -195,7 +197,7 @@ static void set_failed(struct mr_bench_step *step)
     snprintf(step->text, sizeof step->text, "%s", mr_error_text());
 }
 
-/* The samples of the next step; each is given to `use`. */
+/* Takes the samples of the next step and passes each to `use`. 0, or -1 with mr_error: the step is incomplete. */
 static int each_sample(struct mr_bench_reader *r, struct mr_bench_step *step,
                        int (*use)(struct mr_bench_reader *r, const void *data, uint64_t length))
 {
@@ -237,6 +239,7 @@ void mr_bench_reader_step(struct mr_bench_reader *r, struct mr_bench_step *step)
         set_failed(step);
 }
 
+/* Keeps a copy of the sample, unless that goes beyond KEPT_MAX; the first one is always kept. */
 static int use_keep(struct mr_bench_reader *r, const void *data, uint64_t length)
 {
     uint64_t bytes = length;

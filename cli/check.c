@@ -21,7 +21,7 @@ static void print_string(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* A text; of a URL with a password (http.proxy) all but that. */
+/* A text; of a URL (http.proxy) everything but the password. */
 static void print_text(const char *text, FILE *out)
 {
     const char *user = strstr(text, "://");
@@ -45,7 +45,7 @@ static void print_strings(const struct mr_strings *strings, FILE *out)
     putc(']', out);
 }
 
-/* Headers may carry keys: their names alone are shown. */
+/* Headers may carry keys: only their names are shown. */
 static void print_lines(const struct mr_strings *lines, FILE *out)
 {
     fputs("{ ", out);
@@ -90,6 +90,7 @@ static void print_value(const struct mr_config_key *key, const void *base, FILE 
     }
 }
 
+/* All keys of a section but `uri`; a special value has a comment that explains it. */
 static void print_section(const char *section, const void *base, FILE *out)
 {
     unsigned count;

@@ -10,7 +10,7 @@
 
 int mr_cli_run(const struct mr_arguments *arguments);
 int mr_cli_serve(const struct mr_arguments *arguments);
-/* Becomes millrace-mount where MILLRACE_SOCKET names a supervisor, else one around it. */
+/* Becomes millrace-mount where MILLRACE_SOCKET names a supervisor, otherwise a supervisor that runs it. */
 int mr_cli_mount(const struct mr_arguments *arguments);
 int mr_cli_reload(const struct mr_arguments *arguments);
 int mr_cli_check(const struct mr_arguments *arguments);
@@ -28,18 +28,19 @@ int mr_cli_tool(const struct mr_arguments *arguments);
 
 /* ---- what they share ---- */
 
-/* Logs mr_error: 1 or 2. */
+/* Logs mr_error and returns the exit status, 1 or 2. */
 int mr_cli_fail(void);
-/* Wrong arguments: prints mr_error and the usage to standard error, with --json where the verb has that the error as
- * JSON. 2. */
+/* For wrong arguments: prints mr_error and the usage to standard error, or, with --json where the verb has that, only
+ * the error as JSON. Returns the exit status. */
 int mr_cli_fail_usage(const struct mr_arguments *arguments);
 /* Whether all of standard output could be written: 0, or 1 with a line in the log. */
 int mr_cli_flush(void);
-/* --socket, else MILLRACE_SOCKET; NULL: neither. */
+/* --socket, otherwise MILLRACE_SOCKET; NULL: neither. */
 const char *mr_cli_socket(const struct mr_arguments *arguments);
-/* The supervisor there; without a socket the only one of this user that runs here. NULL with mr_error. */
+/* Connects to the supervisor there; without a socket, to the only one of this user on this machine. NULL with
+ * mr_error. */
 struct mr_client *mr_cli_connect(const struct mr_arguments *arguments);
-/* A supervisor around a command (NULL: alone). Returns the exit status. */
+/* Runs a supervisor around a command (NULL: alone). Returns the exit status. */
 int mr_cli_supervise(const struct mr_arguments *arguments, char *const *command);
 
 #endif

@@ -16,7 +16,7 @@ static bool is_file(enum mr_value_type type)
            type == MR_VALUE_DATASET;
 }
 
-enum which { ALL, WITH_FILE, WITH_OTHER }; /* options by what their value is */
+enum which { ALL, WITH_FILE, WITH_OTHER }; /* options by the kind of their value */
 
 static void bash_options(const struct mr_verb *verb, const char *variable, enum which which)
 {
@@ -117,6 +117,7 @@ static void zsh_text(const char *text)
     }
 }
 
+/* What _arguments completes for such a value; " ": nothing. */
 static const char *zsh_action(enum mr_value_type type)
 {
     switch (type) {

@@ -1,6 +1,6 @@
 /*
- * doctor.c - `millrace doctor`: the checks of this machine here, those that need the network in millrace-worker, whose
- * lines are read from a pipe.
+ * doctor.c - `millrace doctor`: makes the checks of this machine itself; those that need the network are made by
+ * millrace-worker, whose lines it reads from a pipe.
  */
 #include "cli/doctor_impl.h"
 
@@ -30,6 +30,7 @@ static void doctor_take_line(struct mr_doctor *doctor, char *line)
     mr_doctor_report(doctor, level, what, "%s", line);
 }
 
+/* In the child; does not return. */
 static void become_worker(const struct mr_arguments *arguments, int out)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -40,6 +41,7 @@ static void become_worker(const struct mr_arguments *arguments, int out)
     _exit(mr_cli_fail());
 }
 
+/* 0; the worker's exit status where that failed, and has said why; -1 with mr_error. */
 static int check_store(struct mr_doctor *doctor, const struct mr_arguments *arguments)
 {
     int ends[2], status = 0;

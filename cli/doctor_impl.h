@@ -15,7 +15,7 @@ struct mr_doctor {
 void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* All that needs no network. */
+/* All checks that need no network. */
 void mr_doctor_local(struct mr_doctor *doctor, const struct mr_config *config);
 
 #endif

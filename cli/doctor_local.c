@@ -20,12 +20,12 @@
 
 #define MIB              1048576.0
 #define GIB              (1024 * MIB)
-#define PAGE_TABLES      (2 * MIB) /* a GiB a process that maps it: 8 bytes for each page of 4 KiB */
+#define PAGE_TABLES      (2 * MIB) /* per GiB and process that maps it: 8 bytes for each page of 4 KiB */
 #define DESCRIPTORS_MORE 64        /* beside connections and lanes */
 #define FULL_BUFFERS     64
 
-/* Of a fetch worker, whose buffers are full at once. auto: many requests are of small objects, which touch little of a
- * buffer; 256 of them take as much as FULL_BUFFERS whole ones (docs/tuning.md). */
+/* How many receive buffers of a fetch worker are full at once. auto: many requests are for small objects, which touch
+ * little of a buffer; 256 of them take as much as FULL_BUFFERS whole ones (docs/tuning.md). */
 static uint64_t full_buffers(const struct mr_config *config)
 {
     return config->fetch.connections ? config->fetch.connections : FULL_BUFFERS;
@@ -98,7 +98,8 @@ static void check_shared_memory(struct mr_doctor *doctor, const struct mr_config
             room, arena);
 }
 
-/* The checkpoints' memory is taken with the first one, beside the arena: where both do not fit, that save fails. */
+/* The checkpoints' memory is allocated with the first one, in addition to the arena: where both do not fit, that save
+ * fails. */
 static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *config)
 {
     char arena[32];
@@ -141,7 +142,8 @@ static void check_checkpoints(struct mr_doctor *doctor, const struct mr_config *
 static void check_open_files(struct mr_doctor *doctor, const struct mr_config *config)
 {
     struct rlimit limit;
-    /* A connection is its socket and two of libcurl's. What is found stays within a quarter of the descriptors. */
+    /* A connection takes its socket and two of libcurl's. A number found by auto stays within a quarter of the
+     * descriptors. */
     uint64_t worker = 3 * config->fetch.connections + config->lanes.max + DESCRIPTORS_MORE;
     uint64_t supervisor = 2 * config->lanes.max + 8 * config->fetch.workers + DESCRIPTORS_MORE;
     uint64_t need = worker > supervisor ? worker : supervisor;
@@ -160,6 +162,7 @@ static void check_open_files(struct mr_doctor *doctor, const struct mr_config *c
                               : "raise the limit (limits.conf, LimitNOFILE=, docker run --ulimit)");
 }
 
+/* The first line of a small file, "" if it cannot be read. Returns how many bytes were read; 0 or less: none. */
 static ssize_t read_line(const char *path, char *text, size_t size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -213,7 +216,7 @@ static void check_run_folder(struct mr_doctor *doctor)
         return;
     }
     if (!there)
-        *strrchr(base, '/') = '\0'; /* it will be made in there */
+        *strrchr(base, '/') = '\0'; /* it will be created in there */
     if (access(base, W_OK | X_OK) == 0)
         mr_doctor_report(doctor, "ok", "run folder", "%s%s", base, there ? "" : " can be written");
     else
@@ -221,7 +224,7 @@ static void check_run_folder(struct mr_doctor *doctor)
                          "%s cannot be written (%s): set XDG_RUNTIME_DIR to a folder of yours", base, strerror(errno));
 }
 
-/* The whole processors that the cgroup (version 2) allows; 0: no limit is seen. */
+/* How many processors the cgroup (version 2) allows; 0: no limit is seen. */
 static double cgroup_cpus(void)
 {
     char text[200];

@@ -16,7 +16,7 @@ void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *w
     doctor->notes += strcmp(level, "note") == 0;
     if (doctor->checks) {
         json_t *check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", text);
-        if (!check) /* text that is no UTF-8 */
+        if (!check) /* text that is not UTF-8 */
             check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", "(not printable)");
         json_array_append_new(doctor->checks, check);
         return;

@@ -26,7 +26,7 @@ bool mr_help_in_usage(const struct mr_verb_option *option)
     return !option->hidden && option->id != MR_OPT_VERBOSE && option->id != MR_OPT_QUIET && option->id != MR_OPT_HELP;
 }
 
-/* A word of `length` bytes, on the next line where this one is full. Returns the column after it. */
+/* Puts a word of `length` bytes, on the next line if this one is full. Returns the column after it. */
 static unsigned put_word(FILE *out, const char *word, size_t length, unsigned indent, unsigned column)
 {
     if (column > indent && column + 1 + length > COLUMNS) {
@@ -40,7 +40,7 @@ static unsigned put_word(FILE *out, const char *word, size_t length, unsigned in
     return column + (unsigned)length;
 }
 
-/* Words from the column `indent` on, where the line stands already; two newlines begin a paragraph. */
+/* Puts words from the column `indent` on, which the line has reached already; two newlines begin a paragraph. */
 static void put_text(FILE *out, const char *text, unsigned indent)
 {
     unsigned column = indent;
@@ -125,7 +125,7 @@ int mr_cli_fail_usage(const struct mr_arguments *arguments)
     json_t *report = NULL;
     if (arguments->verb->json_errors && mr_arguments_have(arguments, MR_OPT_JSON))
         report = json_pack("{s:s, s:s}", "code", mr_code_name(mr_error_code()), "error", mr_error_text());
-    if (report) { /* else the text is no UTF-8 */
+    if (report) { /* otherwise the text is not UTF-8 */
         json_dumpf(report, stderr, 0);
         fputc('\n', stderr);
         json_decref(report);

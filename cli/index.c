@@ -90,7 +90,7 @@ static void print_text(const struct mr_index_file *file)
            file->objects > 0 ? (double)file->image_bytes / (double)file->objects : 0);
 }
 
-/* Reads all of it: an index that is described is whole. */
+/* Reads and verifies all of it: an index that is described is intact. Returns the exit status. */
 static int describe(const char *path, bool json)
 {
     struct mr_index_file file;

@@ -22,6 +22,7 @@ static int (*const runs[])(const struct mr_arguments *arguments) = {
 };
 _Static_assert(sizeof runs / sizeof runs[0] == MR_VERBS, "a function for each verb");
 
+/* Returns the exit status. A verb that becomes another program returns only on failure. */
 static int run_verb(const struct mr_verb *verb, char **argv)
 {
     mr_log_init(verb->name, MR_LOG_INFO);

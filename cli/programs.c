@@ -31,6 +31,7 @@ int mr_program_path(const char *name, char path[PATH_MAX])
     return 0;
 }
 
+/* Returns only on failure: -1. */
 static int become(char *path, char **argv)
 {
     execv(path, argv);
@@ -38,7 +39,7 @@ static int become(char *path, char **argv)
     return -1;
 }
 
-/* The configuration with -v and -q applied. -1 with mr_error. */
+/* A descriptor of the configuration with -v and -q applied. -1 with mr_error. */
 static int open_config(const struct mr_arguments *arguments)
 {
     struct mr_config config;

@@ -15,7 +15,7 @@
 
 #define NAMED_MAX 4 /* in the message */
 
-/* What a small file has. How many bytes; 0: none. */
+/* Reads a small file as a string. Returns how many bytes; 0: none, or it cannot be read. */
 static size_t read_all(int fd, char *out, size_t size)
 {
     ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
@@ -37,8 +37,8 @@ void mr_running_command(pid_t pid, char *out, size_t size)
     mr_error_make_printable(out);
 }
 
-/* The supervisor that holds the file "pid" of the folder; 0: none. Its record lock ends with it, and not only when the
- * last child has come to its exec, as the folder's would (supervisor/run_folder.h). */
+/* The supervisor that holds the folder's file "pid"; 0: none. Its record lock ends with the process; the folder's lock
+ * would last until the last child has called exec (supervisor/run_folder.h). */
 static pid_t holder(int folder)
 {
     char text[16];

@@ -11,13 +11,13 @@ struct mr_running {
 };
 
 /*
- * Looks into the run folders of mr_runtime_folder, in each of which its supervisor holds a lock for its life
- * (run_folder.h of supervisor/). One that was given a socket's path of its own (`serve --socket`) has no folder and is
- * not found. Returns how many there are, of which the first `max` are filled in, by pid; -1 with mr_error.
+ * Searches the run folders of mr_runtime_folder, each of which its supervisor keeps locked while it lives
+ * (supervisor/run_folder.h). A supervisor with a socket path of its own (`serve --socket`) has no folder and is not
+ * found. Returns how many there are, of which `max` at most are filled in, sorted by pid; -1 with mr_error.
  */
 int mr_running_find(struct mr_running *out, unsigned max);
 
-/* The command line of a process, its words with a space between, cut to fit; "" where it cannot be read. */
+/* The command line of a process, its words separated by spaces, cut to fit; "" where it cannot be read. */
 void mr_running_command(pid_t pid, char *out, size_t size);
 
 /* The only one. -1 with mr_error: there is none, or there are several, which the text names. */

@@ -1,4 +1,4 @@
-/* stat.c - `millrace stat` and `millrace reload`: one question to a running supervisor. */
+/* stat.c - `millrace stat` and `millrace reload`: one request to a running supervisor. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -126,7 +126,7 @@ static void print_batch_values(const json_t *root)
                values[v].help, values[v].key, values[v].type, values[v].key, mr_json_integer(batches, values[v].key));
 }
 
-/* A value of each loop: the block of its loop, or those of its workers. */
+/* A counter of a loop: the loop's own, or one of each of its loaders. */
 static void print_loop_value(const json_t *loop, unsigned role, const char *name)
 {
     long long number = mr_json_integer(loop, "loop"), rank = mr_json_integer(loop, "rank");
@@ -207,7 +207,7 @@ int mr_stat_print_prometheus(const char *text)
     json_array_foreach(json_object_get(root, "datasets"), i, item)
     {
         if (mr_json_integer(item, "block_bytes") > 0)
-            continue; /* the checkpoint of a reader: a name for each would be a time series for each */
+            continue; /* of a checkpoint reader: each name would be a time series of its own */
         printf("millrace_dataset_objects{dataset=\"%lld\",name=\"", mr_json_integer(item, "dataset"));
         print_label(mr_json_text(item, "name"));
         printf("\",state=\"%s\"} %lld\n", mr_json_text(item, "state"), mr_json_integer(item, "objects"));

@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/programs.h"
 
-/* The program that mounts; it is left out of a build without libfuse3. */
+/* The path of the program that mounts. 0, or -1: a build without libfuse3 does not have it. */
 static int find_mount(char path[PATH_MAX])
 {
     if (mr_program_path("millrace-mount", path) != 0)
@@ -69,6 +69,6 @@ int mr_cli_mount(const struct mr_arguments *arguments)
 int mr_cli_serve(const struct mr_arguments *arguments)
 {
     if (mr_arguments_have(arguments, MR_OPT_PRIVATE))
-        setsid(); /* Ctrl-C is for the training; our end is that of the last client */
+        setsid(); /* Ctrl-C is for the training; we end with the last client */
     return mr_cli_supervise(arguments, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * top.c - `millrace top`: the supervisor's statistics again and again, with rates between two readings. A screen on
- * a terminal, else a line a reading.
+ * top.c - `millrace top`: the supervisor's statistics at intervals, with rates between two readings: a screen on a
+ * terminal, otherwise one line per reading.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -34,6 +34,7 @@ static void top_on_signal(int number)
         ended = number;
 }
 
+/* 0, or -1 with mr_error, when both readings stay as they are. */
 static int read_statistics(struct mr_top *top)
 {
     char *text = mr_client_stat(top->client);
@@ -63,7 +64,8 @@ static int top_show(const struct mr_top *top)
     return rc;
 }
 
-/* Until the time has come, q is pressed, a signal ends us, or the window changes its size: true for that. */
+/* Waits until the time has come, q is pressed, a signal ends us, or the window changes its size; true only for the
+ * last. */
 static bool rest(const struct mr_top *top, int64_t until_ns)
 {
     while (!ended) {
@@ -74,7 +76,7 @@ static bool rest(const struct mr_top *top, int64_t until_ns)
         sigemptyset(&none);
         if (left_ns <= 0)
             return false;
-        int ready = ppoll(&keys, 1, &left, &none); /* signals come here alone: none is missed before it */
+        int ready = ppoll(&keys, 1, &left, &none); /* signals are delivered only here: none is missed before it */
         char key = 0;
         if (ready < 0)
             return !ended; /* EINTR */
@@ -84,7 +86,7 @@ static bool rest(const struct mr_top *top, int64_t until_ns)
     return false;
 }
 
-/* Rates need two readings: one without a word, a moment before the first that is shown. */
+/* Rates need two readings: takes one that is not shown, a moment before the first that is. */
 static int read_first(struct mr_top *top, int64_t interval_ns)
 {
     if (read_statistics(top) != 0)
@@ -113,6 +115,7 @@ static int top_run(struct mr_top *top, int64_t interval_ns, uint64_t count)
     return 0;
 }
 
+/* Blocks signals outside rest(), and takes over the terminal's screen and keys until top_end. */
 static void top_begin(struct mr_top *top)
 {
     struct sigaction action = {.sa_handler = top_on_signal};

@@ -13,10 +13,11 @@
 #include "cli/top_impl.h"
 #include "cli/top_screen.h"
 
-#define BREAK "   " /* a line of the head may go on in the next one here */
+#define BREAK "   " /* where a line of the head may be continued on the next one */
 
 /* ---- numbers ---- */
 
+/* The member of root's list whose `key` and `same` are those of `like`; NULL: none, or root is NULL. */
 static const json_t *top_draw_find(const json_t *root, const char *list, const json_t *like, const char *key,
                                    const char *same)
 {
@@ -31,7 +32,7 @@ static const json_t *top_draw_find(const json_t *root, const char *list, const j
     return NULL;
 }
 
-/* A counter of a worker, lane or loader: its growth a second since the reading before. */
+/* How much a counter of a worker, lane or loader has grown per second since the reading before; 0 without one. */
 static double rate(const struct mr_top *top, const json_t *item, const json_t *before, const char *counter)
 {
     double seconds = (double)(top->now_ns - top->before_ns) / 1e9;
@@ -62,6 +63,7 @@ static long long arena_used(const json_t *counters)
     return mr_json_integer(counters, "arena_bytes") - mr_json_integer(counters, "arena_free_bytes");
 }
 
+/* Rates are since the reading before; retries and throttled are totals. `waiting` is the mean of the open lanes. */
 static struct sums add_up(const struct mr_top *top)
 {
     struct sums sums = {0};
@@ -191,7 +193,8 @@ static void write_datasets(const struct mr_top *top, unsigned columns, FILE *out
     }
 }
 
-/* How the number of requests in flight is found: `connection_phase`; or what the store takes in a second. */
+/* How the number of requests in flight is being found (`connection_phase`), or how many the store accepts per second.
+ * text: room for the result, which need not be in it. */
 static const char *phase_text(const json_t *counters, char text[24])
 {
     long long phase = mr_json_integer(counters, "connection_phase"), most = mr_json_integer(counters, "request_rate");
@@ -345,7 +348,8 @@ static void write_loader(struct mr_top_table *table, const struct mr_top *top, c
     mr_top_cell(table, "%.0f%%", busy > 0 ? 100 * rate(top, now, before, "cpu_ns") / busy : 0);
 }
 
-/* What each DataLoader worker takes for a batch: one of them may be slower than the others. How many sections. */
+/* How long each DataLoader worker takes for a batch: one may be slower than the others. Returns how many sections it
+ * wrote. */
 static unsigned write_loaders(const struct mr_top *top, unsigned columns, FILE *out)
 {
     static const struct mr_top_column shown[] = {{"rank", -4, 0},    {"worker", 6, 0},    {"batches/s", 9, 0},

@@ -18,7 +18,7 @@ static unsigned width_of(const struct mr_top_table *table)
     return width;
 }
 
-/* False: those that are left all stay. */
+/* Drops the column with the highest `drop`. False: all that are left must stay. */
 static bool drop_one(struct mr_top_table *table)
 {
     unsigned most = table->count;
@@ -57,7 +57,7 @@ void mr_top_cell(struct mr_top_table *table, const char *format, ...)
         va_start(arguments, format);
         vsnprintf(cell, sizeof cell, format, arguments);
         va_end(arguments);
-        for (char *c = cell; (c = strchr(c, '\n')) != NULL;) /* names come from stores: none ends a line */
+        for (char *c = cell; (c = strchr(c, '\n')) != NULL;) /* names come from stores: they must not end a line */
             *c = '?';
         fprintf(table->out, "%s%*s", at > table->first ? " " : "", table->columns[at].width, cell);
     }
@@ -90,7 +90,7 @@ void mr_top_write_wrapped(const char *label, const char *text, const char *separ
 
 /* ---- the screen ---- */
 
-/* A line cut to the screen's width; what could move the cursor is not let through: names come from stores. */
+/* Puts a line, cut to the screen's width, without what could move the cursor: names come from stores. */
 static void put_line(const char *line, unsigned screen_columns, FILE *out)
 {
     unsigned column = 0;
@@ -112,12 +112,13 @@ struct screen {
     char **lines;
     struct section *sections;
     unsigned line_count, section_count;
-    unsigned rows, columns, row; /* row: how many are put */
+    unsigned rows, columns, row; /* row: how many have been put */
     bool spaced;                 /* an empty line between sections */
     FILE *out;
 };
 
-/* Sections and lines, in memory that is as large as there can be of them; text is cut into lines in place. */
+/* Divides text into lines, in place, and sections. The arrays have room for the most there can be. 0 or -1
+ * (NO_MEMORY). */
 static int divide(struct screen *screen, char *text)
 {
     size_t most = 1;
@@ -153,8 +154,8 @@ static bool fits(const struct screen *screen)
     return rows <= screen->rows;
 }
 
-/* A row less of the longest section: of its rows, the last is then the one that says how many more there are. False:
- * each has its title and two rows at most. */
+/* Takes a row from the longest section, whose last row then says how many more there are. False: each section already
+ * has its title and two rows at most. */
 static bool shorten_one(struct screen *screen)
 {
     struct section *longest = NULL;
@@ -167,7 +168,7 @@ static bool shorten_one(struct screen *screen)
     return true;
 }
 
-/* Of a section, row by row; the last one says how many are left out. */
+/* The text of a section's row; the last row says how many are left out, in `text`. */
 static const char *line_of(const struct screen *screen, const struct section *section, unsigned row, char text[32])
 {
     if (row + 1 < section->shown || section->shown == section->lines)
@@ -176,7 +177,7 @@ static const char *line_of(const struct screen *screen, const struct section *se
     return text;
 }
 
-/* The next row, unless the screen is full; the last one where more follow: "...". */
+/* Puts the next row, unless the screen is full. Its last row is "..." where more would follow. */
 static void put_row(struct screen *screen, const char *line)
 {
     if (screen->row == screen->rows)

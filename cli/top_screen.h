@@ -1,6 +1,6 @@
 /*
- * top_screen.h - how `millrace top` fits what it shows to a terminal: tables without the columns that find no place,
- * and rows left out with their number. No cell is cut but the last of a row, a name.
+ * top_screen.h - how `millrace top` fits what it shows to a terminal: tables without the columns that do not fit, and
+ * the number of rows in place of those left out. No cell is cut except the last of a row, a name.
  */
 #ifndef MR_CLI_TOP_SCREEN_H
 #define MR_CLI_TOP_SCREEN_H
@@ -12,11 +12,11 @@
 
 struct mr_top_column {
     const char *title;
-    int width;     /* negative: to the left */
-    unsigned drop; /* on a narrow screen those with the highest number go first; 0: it stays */
+    int width;     /* negative: left-aligned */
+    unsigned drop; /* on a narrow screen the highest numbers are dropped first; 0: never */
 };
 
-/* The caller's; `columns` lives as long. */
+/* Owned by the caller; `columns` must live as long. */
 struct mr_top_table {
     const struct mr_top_column *columns;
     FILE *out;
@@ -31,13 +31,14 @@ void mr_top_table_begin(struct mr_top_table *table, const struct mr_top_column *
 /* The next cell; the last one of a row ends it. */
 void mr_top_cell(struct mr_top_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* `text` behind `label`, in as many lines as it needs: broken where `separator` is, the rest below each other. */
+/* Writes `label` and `text`, in as many lines as that needs: broken at `separator`, each further line starting below
+ * the text. */
 void mr_top_write_wrapped(const char *label, const char *text, const char *separator, unsigned screen_columns,
                           FILE *out);
 
-/* The sections of `text` (with empty lines between them; it is cut into pieces), on so many rows. Where they do not fit:
- * without the last `optional` ones; then without the empty lines; then with "and 7 more" for the rows of the longest
- * section, but for the first. 0 or -1 (NO_MEMORY). */
+/* Puts the sections of `text` (separated by empty lines; it is cut into pieces) on that many rows. Where they do not
+ * fit: without the last `optional` ones; then without the empty lines; then with "and 7 more" for rows of the longest
+ * section other than the first. 0 or -1 (NO_MEMORY). */
 int mr_top_put_screen(char *text, unsigned optional, unsigned rows, unsigned screen_columns, FILE *out);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * trace.c - `millrace trace`: what each process of a run does, span by span, into a file for Perfetto.
+ * trace.c - `millrace trace`: writes what each process of a run does, span by span, into a file for Perfetto.
  *
- * The supervisor lets the processes write while this one is connected; it reads the ring often enough that it does not
- * fill up, and says at the end how much it missed.
+ * The supervisor has the processes write spans while this one is connected. It reads the ring often enough that it does
+ * not fill up, and says at the end how many spans it missed.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -20,7 +20,7 @@
 #include "cli/json_get.h"
 #include "cli/trace_impl.h"
 
-#define LOOK_NS (10 * MR_MILLISECOND_NS) /* a ring of 32,768 spans is full after 0.3 s at 100,000 a second */
+#define LOOK_NS (10 * MR_MILLISECOND_NS) /* a ring of 32,768 spans is full after 0.3 s at 100,000 per second */
 
 static volatile sig_atomic_t ended;
 
@@ -39,6 +39,7 @@ static void catch_signals(void)
             sigaction(numbers[i], &action, NULL);
 }
 
+/* "-" is standard output. NULL with mr_error. */
 static FILE *open_output(const char *path)
 {
     if (strcmp(path, "-") == 0)
@@ -49,7 +50,7 @@ static FILE *open_output(const char *path)
     return file;
 }
 
-/* A ring full at most: more may come faster than it is written. */
+/* Takes a full ring at most: spans may arrive faster than they are written out. */
 static void take_some(struct mr_trace_reader *reader, struct mr_trace_output *output)
 {
     struct mr_trace_record record;
@@ -58,21 +59,23 @@ static void take_some(struct mr_trace_reader *reader, struct mr_trace_output *ou
         mr_trace_output_span(output, &record);
 }
 
-/* Until the time is over, a signal ends it, the run does, or nothing more can be written. */
+/* Writes spans until the time is over, a signal comes, the run ends, or nothing more can be written; then ends the
+ * trace. */
 static void follow(struct mr_client *client, struct mr_trace_reader *reader, struct mr_trace_output *output,
                    int64_t until_ns)
 {
     const struct timespec pause = {0, LOOK_NS};
     while (!ended && !ferror(output->file) && mr_clock_mono_ns() < until_ns && !mr_client_has_ended(client)) {
         take_some(reader, output);
-        fflush(output->file); /* what is there can be opened, whatever ends us */
+        fflush(output->file); /* what is written can be opened, however we end */
         nanosleep(&pause, NULL);
     }
-    mr_trace_end(reader->shared); /* by us: the supervisor may have been killed, and training processes live on */
+    mr_trace_end(reader->shared); /* by us: the supervisor may have been killed while training processes live on */
     take_some(reader, output);
 }
 
-/* Loops that wait for a batch now, as the supervisor knows them. Their spans would come with the batches. */
+/* Adds the loops that are waiting for a batch now, as the supervisor knows them: their spans would come with the
+ * batches. */
 static void take_waits(struct mr_client *client, struct mr_trace_output *output)
 {
     int64_t now_ns = mr_clock_mono_ns();
@@ -96,6 +99,7 @@ static void take_waits(struct mr_client *client, struct mr_trace_output *output)
     free(text);
 }
 
+/* Closes the file, and logs what it has and how many spans are missing. -1 with mr_error: not all was written. */
 static int trace_finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
 {
     uint64_t lost = mr_trace_reader_lost(reader) + reader->passed;

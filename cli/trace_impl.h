@@ -9,7 +9,7 @@
 #include "shm/trace/trace.h"
 
 #define MR_TRACE_COPIERS   64u
-#define MR_TRACE_PROCESSES 4096u /* that are named; later ones show their number alone */
+#define MR_TRACE_PROCESSES 4096u /* that are named; later ones only show their number */
 
 /* A process that had spans. */
 struct mr_traced_process {
@@ -35,11 +35,11 @@ struct mr_trace_output {
     unsigned copier_count;
 };
 
-/* Chrome's trace event format, as an array, whose end may be missing: a trace that was cut off can be opened, too.
- * Errors of the file stay in its error indicator. */
+/* Chrome's trace event format, as an array whose end may be missing: a trace that was cut off can be opened too. Errors
+ * of the file stay in its error indicator. */
 void mr_trace_output_begin(struct mr_trace_output *output);
 void mr_trace_output_span(struct mr_trace_output *output, const struct mr_trace_record *record);
-/* A loop that waits for a batch while the trace ends: no span says so. record: of kind WAIT; end_ns: now. */
+/* A loop that is waiting for a batch when the trace ends: no span shows that. record: of kind WAIT; end_ns: now. */
 void mr_trace_output_waiting(struct mr_trace_output *output, const struct mr_trace_record *record);
 /* Names of processes, and the end of the array. */
 void mr_trace_output_end(struct mr_trace_output *output);

@@ -13,12 +13,13 @@
 #include "cli/running.h"
 #include "cli/trace_impl.h"
 
-/* Tickets are as many as a reader looks ahead: shown as a process of their own, or the others would not be seen. */
+/* A reader has as many tickets as it looks ahead: they are shown as a process of their own, or they would hide other
+ * spans. */
 #define TICKETS_PID 100000000u /* + the reader's; pids are below 2^22 */
 
 enum { LOOP, LOADER, READER, WRITER, WORKER }; /* the order on the screen */
 
-/* What its fields are called in a span's arguments; NULL: it does not have it. */
+/* What a record's fields are called in the span's arguments; NULL: this kind does not have the field. */
 struct row {
     const char *name, *category;
     bool overlaps;
@@ -50,7 +51,7 @@ static const struct row rows[MR_SPAN_KINDS] = {
 
 /* ---- processes ---- */
 
-/* Its program without the path, and what comes after it: "python train.py". */
+/* Names it by its program, without the path, and its arguments: "python train.py". */
 static void read_command(struct mr_traced_process *process)
 {
     char text[256];
@@ -62,6 +63,7 @@ static void read_command(struct mr_traced_process *process)
              text[at] ? text + at : "process");
 }
 
+/* Adds the process, named by its command, if it is new. NULL: the table is full, or could not be allocated. */
 static struct mr_traced_process *find_process(struct mr_trace_output *output, uint32_t pid)
 {
     for (unsigned i = output->process_count; i-- > 0;)
@@ -75,7 +77,7 @@ static struct mr_traced_process *find_process(struct mr_trace_output *output, ui
     return made;
 }
 
-/* The lowest order that it had a span of says what it is. */
+/* The lowest order among a process's spans says what it is: notes that, and names it. */
 static void learn(struct mr_trace_output *output, const struct mr_trace_record *record)
 {
     struct mr_traced_process *process = find_process(output, record->pid);
@@ -92,7 +94,7 @@ static void learn(struct mr_trace_output *output, const struct mr_trace_record *
         snprintf(process->name, sizeof process->name, "DataLoader worker %u", record->number);
 }
 
-/* The threads that copy: others but the first of a process show their number. */
+/* Notes the threads that copy, which are named; any other but the first of a process shows its number. */
 static void learn_thread(struct mr_trace_output *output, const struct mr_trace_record *record)
 {
     if (record->kind != MR_SPAN_DEVICE || record->tid == record->pid)
@@ -106,7 +108,7 @@ static void learn_thread(struct mr_trace_output *output, const struct mr_trace_r
 
 /* ---- spans ---- */
 
-/* A JSON string. What is no UTF-8 (a name that was cut) loses its bytes beyond ASCII. */
+/* A JSON string. In text that is not UTF-8 (a name that was cut) each byte beyond ASCII becomes "?". */
 static void put_string(FILE *file, const char *text)
 {
     char plain[MR_TRACE_TEXT * 4];
@@ -159,7 +161,8 @@ static void put_arguments(FILE *file, const struct row *row, const struct mr_tra
     fputc('}', file);
 }
 
-/* A step that begins within another one's is of a loop over several loaders. */
+/* Whether the span needs a pair of events. A step that begins within another belongs to a loop over several loaders;
+ * the end of each other step is remembered, so call this once per span. */
 static bool is_among_others(struct mr_trace_output *output, const struct row *row, const struct mr_trace_record *record)
 {
     if (row->overlaps || record->kind != MR_SPAN_STEP)
@@ -183,7 +186,7 @@ static void put_head(struct mr_trace_output *output, const char *phase, const ch
                 (unsigned long long)output->async); /* of its process */
 }
 
-/* Of a request: its method is its name, and the path its text. */
+/* The span's name, and its text. Of a request, the method is the name and the path the text. */
 static const char *trace_json_name_of(const struct row *row, const struct mr_trace_record *record, char method[16],
                                       const char **text)
 {

@@ -26,9 +26,9 @@ struct ds_upload;
 struct ds_api {
     struct ds_buckets *buckets;
     unsigned page_max;   /* the most entries of a listing page */
-    const char **denied; /* permissions that nobody has here: "storage.objects.create", ... */
+    const char **denied; /* permissions that are denied to all: "storage.objects.create", ... */
     int n_denied;
-    bool md5;          /* sum uploads with MD5 too */
+    bool md5;          /* compute the MD5 of uploads too */
     uint64_t min_part; /* the least size of a multipart upload's parts but the last */
     struct ds_sessions *sessions;
     struct ds_counts *counts; /* NULL: nothing is counted */
@@ -54,7 +54,7 @@ struct ds_upload *ds_upload_new(const struct ds_api *api, const struct ds_reques
 void ds_upload_write(struct ds_upload *upload, const void *bytes, size_t length);
 /* The body is complete: makes the object live, or says in the reply why not. */
 void ds_upload_finish(struct ds_upload *upload, struct ds_reply *reply);
-void ds_upload_destroy(struct ds_upload *upload); /* also of one that was broken off: leaves nothing. NULL is allowed */
+void ds_upload_destroy(struct ds_upload *upload); /* also if broken off: nothing is left. NULL is allowed */
 
 /* The parts of ds_api_answer, in files of their own. */
 void ds_api_list(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply);
@@ -78,9 +78,9 @@ void ds_api_uploads(const struct ds_api *api, const struct ds_request *request, 
 void ds_api_buckets(const struct ds_api *api, const struct ds_request *request, struct ds_bucket *bucket,
                     struct ds_reply *reply);
 
-/* Whether nobody has this permission (--deny). */
+/* Whether this permission is denied to all (--deny). */
 bool ds_api_has_denied(const struct ds_api *api, const char *permission);
-/* The permission that the operation needs and nobody has, or NULL. */
+/* A permission that the operation needs and that is denied, or NULL. */
 const char *ds_api_denied(const struct ds_api *api, enum ds_op op);
 
 /* ---- api.c ---- */
@@ -89,13 +89,13 @@ const char *ds_api_denied(const struct ds_api *api, enum ds_op op);
 struct ds_bucket *ds_api_bucket(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply);
 int ds_api_conditions(const struct ds_request *request, struct ds_conditions *conditions, struct ds_reply *reply);
 /*
- * The live object that the request means, its conditions checked. One whose file was changed by another program
- * is looked at again first, so that the conditions hold for what is there. NULL: the reply says why.
+ * The live object that the request means, with its conditions checked. If another program has changed its file, it is
+ * refreshed first, so that the conditions apply to what is there. NULL: the reply says why.
  */
 struct ds_object *ds_api_find(const struct ds_request *request, struct ds_bucket *bucket, struct ds_reply *reply);
 /*
- * ds_api_find, and then, where they are not NULL, its crc32c and its open file (-1 for one in memory): all of one
- * generation.
+ * ds_api_find, and then, where they are not NULL, its crc32c and its open file (*fd stays as it is for one in memory):
+ * all of one generation.
  */
 struct ds_object *ds_api_open(const struct ds_request *request, struct ds_bucket *bucket, struct ds_reply *reply,
                               uint32_t *crc, int *fd);
@@ -103,14 +103,14 @@ struct ds_object *ds_api_open(const struct ds_request *request, struct ds_bucket
 int ds_api_number(const struct ds_request *request, const char *key, uint64_t fallback, uint64_t *value,
                   struct ds_reply *reply);
 /*
- * Makes object live out of the bytes of the sources in their order, with the crc32c put together from theirs. In memory
- * it points into them. 0, or -1 as ds_bucket_put.
+ * Makes object live with the bytes of the sources in their order; its crc32c is combined from theirs. In memory it may
+ * point into them. 0, or -1 as ds_bucket_put.
  */
 int ds_api_join(struct ds_bucket *bucket, struct ds_object *const *sources, size_t n, struct ds_object *object,
                 const struct ds_conditions *conditions);
 /* x-goog-hash: its crc32c, and its MD5 if it has one. */
 void ds_api_put_sums(const struct ds_object *object, uint32_t crc, struct ds_reply *reply);
-/* Puts the object's JSON resource into the reply, as `fields` asks. */
+/* Puts the object's JSON resource into the reply, as `fields` selects it. */
 void ds_api_resource(const struct ds_request *request, struct ds_bucket *bucket, struct ds_object *object,
                      struct ds_reply *reply);
 

@@ -1,4 +1,5 @@
-/* batch.c - POST /batch/storage/v1: a multipart/mixed of requests, each answered by the same functions as outside. */
+/* batch.c - POST /batch/storage/v1: a multipart/mixed of requests, each answered by the same functions as outside a
+ * batch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,8 @@ struct call_text {
     size_t headers_length, body_length;
 };
 
+/* 0, or -1: no request. The text points into the part, but method and target are for the caller to free in either
+ * case. */
 static int split_call(const struct ds_mime_part *part, struct call_text *text)
 {
     const char *newline = memchr(part->body, '\n', part->body_length);
@@ -49,7 +52,7 @@ static int split_call(const struct ds_mime_part *part, struct call_text *text)
     return text->method && text->target ? 0 : -1;
 }
 
-/* Only what metadata calls read. The outer request's Host serves for links. */
+/* Finds only what calls for metadata read: Host, for links, which is the outer request's. */
 static const char *find_header(void *cls, const char *name)
 {
     const struct ds_request *outer = cls;

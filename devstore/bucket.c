@@ -52,7 +52,7 @@ static void bucket_destroy(struct ds_bucket *bucket)
     free(bucket);
 }
 
-/* The documented rules, less the ones about dots and "goog"; they also keep the name a harmless path component. */
+/* The documented rules, without those about dots and "goog"; they also make the name a harmless path component. */
 static int bucket_check_name(const char *name)
 {
     size_t length = strlen(name);
@@ -65,7 +65,7 @@ static int bucket_check_name(const char *name)
     return 0;
 }
 
-/* Takes synthetic and folder. NULL: no memory. */
+/* Takes synthetic and folder, on failure too. NULL: no memory. */
 static struct ds_bucket *bucket_new(const char *name, struct ds_synthetic *synthetic, char *folder,
                                     const struct ds_bucket_settings *settings)
 {
@@ -99,7 +99,7 @@ static struct ds_bucket **place(struct ds_buckets *buckets, const char *name)
     return link;
 }
 
-/* Takes bucket. 0, or -1 (EXISTS). */
+/* Takes bucket, on failure too; NULL fails. 0, or -1 (EXISTS). */
 static int insert(struct ds_buckets *buckets, struct ds_bucket *bucket)
 {
     if (!bucket)
@@ -119,10 +119,11 @@ static int insert(struct ds_buckets *buckets, struct ds_bucket *bucket)
     return rc;
 }
 
+/* Called for each object that the scan finds, which it takes. 0, or -1 to stop. */
 static int scanned(void *cls, struct ds_object *object)
 {
     struct ds_bucket *bucket = cls;
-    /* A name both as plain file and in the side folder: fts decides which wins, but one of them does for good. */
+    /* A name may be both a plain file and in the side folder: the order of fts decides which one wins. */
     if (ds_names_put(bucket->names, object) < 0) {
         ds_object_unref(object);
         return -1;
@@ -132,6 +133,7 @@ static int scanned(void *cls, struct ds_object *object)
     return 0;
 }
 
+/* 0 also where this is not a bucket, which is skipped. */
 static int scan_bucket(struct ds_buckets *buckets, const char *name)
 {
     char *folder;
@@ -298,6 +300,7 @@ unsigned ds_conditions_fail(const struct ds_conditions *conditions, uint64_t gen
     return 0;
 }
 
+/* object NULL: there is none. 0 or -1 (CHANGED). */
 static int check_conditions(const struct ds_conditions *conditions, const struct ds_object *object)
 {
     if (!ds_conditions_fail(conditions, object ? object->generation : 0, object ? object->metageneration : 0))
@@ -306,7 +309,7 @@ static int check_conditions(const struct ds_conditions *conditions, const struct
     return -1;
 }
 
-/* The live object under the lock, as a new reference, or NULL. */
+/* The lock is held. The live object as a new reference, or NULL. */
 static struct ds_object *lookup(struct ds_bucket *bucket, const char *name)
 {
     struct ds_object *object = ds_names_count(bucket->names) ? ds_names_find(bucket->names, name) : NULL;
@@ -375,7 +378,8 @@ size_t ds_bucket_range(struct ds_bucket *bucket, const char *key, bool after, co
     return n;
 }
 
-/* Generations are microseconds of the clock, as GCS's are, and grow even if it does not. */
+/* The lock is held for writing. Generations are microseconds of the clock, as GCS's are, and grow even if it does
+ * not. */
 static uint64_t next_generation(struct ds_bucket *bucket)
 {
     uint64_t now = (uint64_t)(mr_clock_wall_ns() / 1000);
@@ -478,7 +482,7 @@ struct ds_object *ds_bucket_refresh(struct ds_bucket *bucket, struct ds_object *
 {
     pthread_rwlock_wrlock(&bucket->lock);
     struct ds_object *live = lookup(bucket, stale->name);
-    if (live && live == stale) { /* else somebody else replaced it already */
+    if (live && live == stale) { /* otherwise it was replaced meanwhile */
         ds_object_unref(live);
         live = ds_folder_object(stale->name, stale->path);
         if (!live) {

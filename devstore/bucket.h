@@ -1,9 +1,9 @@
 /*
- * bucket.h - the buckets and the objects in them: what exists, in which generation, and the conditions for change.
+ * bucket.h - the buckets and the objects in them: what exists, in which generation, and the conditions for changing it.
  *
  * A bucket keeps its names in memory, in order. Behind it may be a folder (writes are files), nothing (writes stay in
- * memory), or objects made up from a seed (writes and deletes lie over them in memory). Every function may be
- * called by any thread. Buckets live until ds_buckets_destroy, so a pointer to one stays good.
+ * memory), or objects made up from a seed (writes and deletes lie over them in memory). Every function may be called by
+ * any thread. Buckets live until ds_buckets_destroy, so a pointer to one stays valid.
  */
 #ifndef MR_DEVSTORE_BUCKET_H
 #define MR_DEVSTORE_BUCKET_H
@@ -22,7 +22,7 @@ struct ds_synthetic;
 struct ds_bucket_settings {
     char storage_class[32]; /* of the bucket, and of each object without one of its own */
     char location[64], location_type[32];
-    uint64_t soft_delete_s; /* of the softDeletePolicy that it tells; deleted objects are gone */
+    uint64_t soft_delete_s; /* of the softDeletePolicy that it reports; deleted objects are not kept */
     bool hierarchical, versioning, requester_pays;
     bool zonal; /* as a Rapid bucket: objects cannot be composed */
 };
@@ -50,20 +50,21 @@ int64_t ds_bucket_created_us(const struct ds_bucket *bucket);
 /* The folder that writes go to, or NULL for memory. */
 const char *ds_bucket_folder(const struct ds_bucket *bucket);
 
-/* ifGenerationMatch and its like; a bit of `has` for each that is asked for. */
+/* ifGenerationMatch and the like; a bit of `has` for each that is given. */
 enum { MR_IF_GENERATION = 1, MR_IF_NOT_GENERATION = 2, MR_IF_METAGENERATION = 4, MR_IF_NOT_METAGENERATION = 8 };
 struct ds_conditions {
     unsigned has;
     uint64_t generation, not_generation, metageneration, not_metageneration;
 };
-/* 0 when they hold for a live object of these generations (0 and 0: there is none), else the first bit that fails. */
+/* 0 when they hold for a live object of these generations (0 and 0: there is none), otherwise the first bit that
+ * fails. */
 unsigned ds_conditions_fail(const struct ds_conditions *conditions, uint64_t generation, uint64_t metageneration);
 
 /* A new reference to the live object, or NULL (NOT_FOUND). */
 struct ds_object *ds_bucket_get(struct ds_bucket *bucket, const char *name);
 /*
- * The first live objects whose names are >= (after: >) the key and, unless end is "", < end, in order: new references,
- * at most `most`; how many there are. What is there is seen at one moment.
+ * The first live objects whose names are >= (after: >) the key and, unless end is "", < end, in order, as new
+ * references, at most `most`. Returns how many. All are seen at one moment.
  */
 size_t ds_bucket_range(struct ds_bucket *bucket, const char *key, bool after, const char *end, struct ds_object **out,
                        size_t most);
@@ -74,14 +75,14 @@ size_t ds_bucket_range(struct ds_bucket *bucket, const char *key, bool after, co
  */
 int ds_bucket_put(struct ds_bucket *bucket, struct ds_object *object, const char *temporary,
                   const struct ds_conditions *conditions);
-/* Deletes the live object; generation 0: whichever. 0, or -1: NOT_FOUND, CHANGED (conditions). */
+/* Deletes the live object; generation 0: any. 0, or -1: NOT_FOUND, CHANGED (conditions). */
 int ds_bucket_delete(struct ds_bucket *bucket, const char *name, uint64_t generation,
                      const struct ds_conditions *conditions);
 /* The same bytes under a new generation, as if they had been uploaded again. 0, or -1 (NOT_FOUND, IO). */
 int ds_bucket_touch(struct ds_bucket *bucket, const char *name, uint64_t *generation);
 /*
- * Looks again at the file of an object which ds_object_open found changed: a new reference to what is there now under a
- * new generation, or NULL with NOT_FOUND when it is gone (the name is removed).
+ * Looks again at the file of an object that ds_object_open found changed: a new reference to what is there now, under a
+ * new generation, or NULL (NOT_FOUND) where the file no longer exists, and the name is removed.
  */
 struct ds_object *ds_bucket_refresh(struct ds_bucket *bucket, struct ds_object *stale);
 

@@ -95,7 +95,7 @@ static const char *const known[] = {"kind",
                                     "objectRetention",
                                     NULL};
 
-/* Takes json; what of it stands under `node` goes into the reply. */
+/* Takes json; what `fields` selects of it under `node` goes into the reply. */
 static void reply_json(json_t *json, const struct ds_fields *fields, int node, struct ds_reply *reply)
 {
     json_t *part = ds_fields_filter(fields, node, json);
@@ -110,6 +110,7 @@ static void reply_json(json_t *json, const struct ds_fields *fields, int node, s
     ds_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
+/* An absent key leaves `to` as it is. 0 or -1 (USAGE). */
 static int take_word(const json_t *body, const char *key, char *to, size_t size)
 {
     const json_t *value = json_object_get(body, key);
@@ -125,7 +126,7 @@ static int take_word(const json_t *body, const char *key, char *to, size_t size)
     return -1;
 }
 
-/* A flag inside an object, absent: unchanged. */
+/* A flag inside an object; if absent, *on is unchanged. */
 static void take_switch(const json_t *body, const char *key, const char *inner, bool *on)
 {
     const json_t *value = json_object_get(json_object_get(body, key), inner);
@@ -133,6 +134,7 @@ static void take_switch(const json_t *body, const char *key, const char *inner, 
         *on = json_is_true(value);
 }
 
+/* Overwrites the settings that the body has. 0 or -1 (USAGE). */
 static int take_settings(const json_t *body, struct ds_bucket_settings *settings)
 {
     const json_t *soft = json_object_get(json_object_get(body, "softDeletePolicy"), "retentionDurationSeconds");

@@ -9,7 +9,7 @@
 #include "devstore/api.h"
 #include "devstore/metadata.h"
 
-/* Removes the source of a move, unless somebody put another object there meanwhile. */
+/* Removes the source of a move, unless another object has taken its place meanwhile. */
 static void remove_source(struct ds_bucket *bucket, const struct ds_object *object)
 {
     struct ds_conditions none = {0};
@@ -17,7 +17,7 @@ static void remove_source(struct ds_bucket *bucket, const struct ds_object *obje
         mr_error_clear();
 }
 
-/* Makes the copy: as the source, but for what the client gives. NULL: the reply says why not. */
+/* Makes the copy: like the source, except for what the client sets. NULL: the reply says why not. */
 static struct ds_object *change_copy(const struct ds_api *api, const struct ds_request *request,
                                      struct ds_request *source, struct ds_bucket *to, const char *name,
                                      struct ds_metadata *metadata, struct ds_reply *reply)

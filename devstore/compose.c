@@ -18,8 +18,7 @@ struct compose {
     unsigned components;
 };
 
-/* A 64-bit number, which Google's JSON writes as a string and some clients as a number. 1: there, 0: absent, -1: bad.
- */
+/* A 64-bit number, which Google's JSON writes as a string and some clients as a number. 1; 0: absent; -1: malformed. */
 static int get_number(const json_t *object, const char *key, uint64_t *value)
 {
     const json_t *number = json_object_get(object, key);
@@ -35,6 +34,8 @@ static int get_number(const json_t *object, const char *key, uint64_t *value)
     return -1;
 }
 
+/* Looks the source up and checks its preconditions. 0, or -1 with an error; either way c owns the references that it
+ * has. */
 static int add_source(struct compose *c, const json_t *entry)
 {
     const char *name = json_string_value(json_object_get(entry, "name"));

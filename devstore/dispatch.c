@@ -47,7 +47,7 @@ static bool must_gunzip(const struct ds_request *request, const struct ds_object
            !(cache && strcasestr(cache, "no-transform"));
 }
 
-/* Takes object and fd. */
+/* Takes object and fd, and fills in the reply. */
 static void send_gunzipped(const struct ds_request *request, struct ds_object *object, int fd, uint32_t crc,
                            struct ds_reply *reply)
 {
@@ -154,7 +154,7 @@ int ds_api_refuse(const struct ds_api *api, struct ds_request *request, struct d
 void ds_api_answer(const struct ds_api *api, struct ds_request *request, struct ds_reply *reply)
 {
     bool buckets = request->op == MR_OP_BUCKET && !request->bucket;
-    if (request->s3) { /* whoever has claimed it has asked ds_api_refuse */
+    if (request->s3) { /* the code that claimed it has called ds_api_refuse */
         ds_s3_answer(api, request, reply);
         return;
     }

@@ -55,6 +55,7 @@ static int parse_kind(const char *text)
     return -1;
 }
 
+/* A probability, first=N or over=N. 0 or -1 (USAGE). */
 static int parse_rate(const char *text, struct ds_fault *fault)
 {
     if (strncmp(text, "first=", 6) == 0 && ds_parse_u64(text + 6, &fault->first) == 0 && fault->first > 0)
@@ -142,6 +143,7 @@ static int parse_pattern(const char *text, struct ds_fault *fault)
     return 0;
 }
 
+/* The operation of a fault whose pattern names none; -1: any. */
 static int default_op(enum ds_fault_kind kind)
 {
     switch (kind) {
@@ -223,6 +225,7 @@ int ds_faults_add(struct ds_faults *faults, const char *text)
     return 0;
 }
 
+/* The key's place, or a free one for it. The table must not be full. */
 static struct count *slot(struct count *table, size_t capacity, uint64_t key)
 {
     size_t i = key & (capacity - 1);
@@ -231,6 +234,7 @@ static struct count *slot(struct count *table, size_t capacity, uint64_t key)
     return &table[i];
 }
 
+/* 0, or -1: no memory, and the table stays as it is. */
 static int faults_grow(struct ds_faults *faults)
 {
     size_t capacity = faults->capacity ? faults->capacity * 2 : 1024;
@@ -247,8 +251,8 @@ static int faults_grow(struct ds_faults *faults)
     return 0;
 }
 
-/* How many requests the key had before this one. Out of memory counts are lost, which makes every request a first
- * one. */
+/* Counts the request, and returns how many the key had before it. Without memory, counts are lost, and every request is
+ * a first one. */
 static uint64_t count_request(struct ds_faults *faults, uint64_t key)
 {
     pthread_mutex_lock(&faults->lock);
@@ -263,7 +267,7 @@ static uint64_t count_request(struct ds_faults *faults, uint64_t key)
     return before;
 }
 
-/* Does it come above so many a second? Those of a tenth of a second may come at once. */
+/* Whether the request is above the rate; if not, it counts. The requests of a tenth of a second may come at once. */
 static bool is_over(struct ds_faults *faults, int i)
 {
     int64_t now_ns = mr_clock_mono_ns(), each_ns = MR_SECOND_NS / (int64_t)faults->faults[i].over;
@@ -283,7 +287,7 @@ static uint64_t hash(uint64_t seed, const char *text)
     return mr_mix64(seed);
 }
 
-/* The object's name where the target has it: of an upload, the query's. */
+/* The object's name in the target; for an upload, in the query. "" where there is none. */
 static const char *object_of(const struct ds_request *request)
 {
     const char *name = request->object ? request->object : ds_request_query(request, "name");

@@ -18,6 +18,7 @@ static int fields_fail(const struct cursor *c, const char *why)
     return -1;
 }
 
+/* The node of that name under `node`, or -1. */
 static int child(const struct ds_fields *fields, int node, const char *name, size_t length)
 {
     for (int i = 1; i < fields->count; i++) {

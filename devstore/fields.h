@@ -27,10 +27,11 @@ struct ds_fields {
 int ds_fields_parse(struct ds_fields *fields, const char *text);
 /* The node for `name` under `node`, or -1 when it is not asked for. node -1 gives -1. */
 int ds_fields_under(const struct ds_fields *fields, int node, const char *name);
-/* 0 when each name asked for under node is in the NULL-terminated list; else -1 (USAGE) naming the first that is not.
- */
+/* 0 when each name asked for under node is in the NULL-terminated list; otherwise -1 (USAGE), naming the first that is
+ * not. */
 int ds_fields_known(const struct ds_fields *fields, int node, const char *const *names);
-/* A new reference to what the selection under node leaves of json; arrays go by their elements. NULL: no memory. */
+/* A new reference to what the selection under node leaves of json; arrays are filtered element by element. NULL: no
+ * memory. */
 struct json_t *ds_fields_filter(const struct ds_fields *fields, int node, struct json_t *json);
 
 #endif

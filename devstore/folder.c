@@ -19,7 +19,7 @@
 
 #define SIDE      ".devstore"
 #define CHUNK     200  /* bytes of a component in the side folder */
-#define PLAIN_MAX 2048 /* a plain path is no longer, so that the bucket's folder in front of it still fits PATH_MAX */
+#define PLAIN_MAX 2048 /* a plain path is not longer, so that with the bucket's folder it still fits PATH_MAX */
 
 char *ds_folder_plain_path(const char *name)
 {
@@ -274,7 +274,7 @@ void ds_folder_remove(const char *folder, const char *path)
     unlink(path);
     for (char *slash; copy && (slash = strrchr(copy, '/')) && (size_t)(slash - copy) > keep;) {
         *slash = 0;
-        /* The side folder stays: an upload may just be about to create its file there. */
+        /* The side folder stays: an upload may be about to create its file there. */
         if (strcmp(copy + keep, "/" SIDE) == 0 || rmdir(copy) < 0)
             break;
     }

@@ -4,7 +4,7 @@
  * DIR/bucket/a/b.txt is object "a/b.txt" where that works. A name that cannot be a path (an empty, "." or ".."
  * component, a component over 255 bytes, a trailing slash, or "a/b" while "a" is a file) is kept in
  * DIR/bucket/.devstore/, percent-encoded and cut into short components: those of folders end in '+', the last in '='.
- * DIR/bucket/.devstore/#N are uploads under way; what a dead run left of them is removed by the scan.
+ * DIR/bucket/.devstore/#N are uploads under way; the scan removes those that a dead run has left.
  */
 #ifndef MR_DEVSTORE_FOLDER_H
 #define MR_DEVSTORE_FOLDER_H
@@ -17,8 +17,8 @@ struct ds_object;
 char *ds_folder_plain_path(const char *name);
 /* malloc'ed path below the bucket's folder for any name: ".devstore/...=". NULL: no memory. */
 char *ds_folder_side_path(const char *name);
-/* The name that ds_folder_side_path was given, from what stands after ".devstore/". malloc'ed, NULL when it is not
- * one. */
+/* The name that ds_folder_side_path was given, from the path after ".devstore/". malloc'ed; NULL if it is no such
+ * path. */
 char *ds_folder_side_name(const char *path);
 
 /* Calls found for each object under folder; it takes the reference, and returns -1 to stop. 0 or -1. Blocks. */

@@ -7,7 +7,7 @@
 
 #define BLOCK ((size_t)256 << 10)
 
-/* Puts what comes out of the bytes that the state has into the text. 0 or -1. */
+/* Decompresses all of the state's input, and appends the result to the text. 0 or -1. */
 static int inflate(struct inflate_state *state, uint8_t *block, uint64_t most, struct ds_text *out)
 {
     do {

@@ -1,4 +1,4 @@
-/* gunzip.h - an object stored with Content-Encoding: gzip, for a client that does not take it so. */
+/* gunzip.h - an object stored with Content-Encoding: gzip, for a client that does not accept gzip. */
 #ifndef MR_DEVSTORE_GUNZIP_H
 #define MR_DEVSTORE_GUNZIP_H
 

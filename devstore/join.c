@@ -20,6 +20,8 @@ static bool can_share(struct ds_bucket *bucket, struct ds_object *const *sources
     return *pieces <= PIECES_MAX && !ds_bucket_folder(bucket);
 }
 
+/* Points the object into its sources' memory. 0, or -1 with an error: the object has some of it, and is to be
+ * destroyed. */
 static int share(struct ds_object *const *sources, size_t n, struct ds_object *object, size_t pieces)
 {
     object->pieces = calloc(pieces + 1, sizeof *object->pieces);

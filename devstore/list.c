@@ -41,6 +41,7 @@ static void emit_xml(struct listing *l, const struct ds_object *object)
     ds_text_puts(l->out, "</Contents>");
 }
 
+/* A page's item. An object whose file has changed is refreshed; 0 also where it no longer exists. */
 static int emit_item(void *cls, struct ds_object *object)
 {
     struct listing *l = cls;
@@ -80,6 +81,7 @@ static int emit_prefix(void *cls, const char *prefix)
     return 0;
 }
 
+/* Finds out what the answer is to contain (*token: nextPageToken), and writes its beginning. 0 or -1 (USAGE). */
 static int select_fields(struct listing *l, const struct ds_request *request, struct ds_fields *fields, bool *token)
 {
     static const char *const known[] = {"kind", "nextPageToken", "prefixes", "items", NULL};
@@ -154,7 +156,7 @@ static void list_finish(struct listing *l, bool token, struct ds_reply *reply)
     ds_reply_header(reply, "Content-Type", "application/json; charset=UTF-8");
 }
 
-/* The root is there already, in front of the items. */
+/* The root was opened before the items. */
 static void finish_xml(struct listing *l, uint64_t max, struct ds_reply *reply)
 {
     struct ds_text *out = l->out;
@@ -173,7 +175,7 @@ static void finish_xml(struct listing *l, uint64_t max, struct ds_reply *reply)
     ds_reply_header(reply, "Content-Type", "application/xml; charset=UTF-8");
 }
 
-/* A parameter of the real service that would change what is listed, and is not done here; or NULL. */
+/* A parameter that would change what the real service lists, and that is not supported here, or NULL. */
 static const char *asks_for_more(const struct ds_request *request)
 {
     const char *soft = ds_request_query(request, "softDeleted");

@@ -46,7 +46,7 @@ static int open_listener(const char *host, const char *port)
     return fd;
 }
 
-/* Appears whole. 0, or -1 with an error. */
+/* Writes a file that appears whole. 0, or -1 with an error. */
 static int write_file(const char *path, const char *text)
 {
     char temporary[4096];
@@ -58,7 +58,7 @@ static int write_file(const char *path, const char *text)
     return -1;
 }
 
-/* Says where it listens: on standard output, and the port in a file, which appears whole. */
+/* Announces where it listens: on standard output, and the port in a file. */
 static int announce(int fd, const struct ds_options *options)
 {
     struct sockaddr_storage address;
@@ -181,9 +181,9 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigprocmask(SIG_BLOCK, &signals, NULL);
-    signal(SIGPIPE, SIG_IGN); /* a client that leaves is no news; sendfile has no MSG_NOSIGNAL */
+    signal(SIGPIPE, SIG_IGN); /* a client that leaves is nothing unusual; sendfile has no MSG_NOSIGNAL */
     if (options.exit_with_parent && (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent))
-        goto out; /* the parent is gone already */
+        goto out; /* the parent has already ended */
     buckets = open_buckets(&options);
     if (buckets)
         rc = serve(&options, buckets, &signals);

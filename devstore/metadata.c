@@ -39,7 +39,7 @@ int ds_metadata_set_key(struct ds_metadata *metadata, const char *key)
 
 int ds_metadata_set(struct ds_metadata *metadata, enum ds_attribute attribute, const char *value)
 {
-    /* It comes back as a response header: no control characters. */
+    /* It is returned as a response header: no control characters. */
     for (const char *at = value; attribute != MR_ATTR_METADATA && *at; at++) {
         if ((unsigned char)*at < 0x20 || *at == 0x7f) {
             mr_error_set(MR_E_USAGE, "%s holds a control character", ds_attribute_names[attribute]);

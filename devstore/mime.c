@@ -27,11 +27,11 @@ int ds_mime_boundary(const char *content_type, char boundary[MR_BOUNDARY_MAX + 1
 }
 
 struct delimiter {
-    size_t begin, end; /* of the line; begin is that of the line break in front of it, which belongs to it */
+    size_t begin, end; /* of the line; the line break in front of it belongs to it */
     bool closing;
 };
 
-/* The next delimiter line from `from`. 0, or -1 when there is none that is whole. */
+/* The next delimiter line from `from`. 0, or -1 when there is no complete one. */
 static int find_delimiter(const char *bytes, size_t length, size_t from, const char *boundary, struct delimiter *found)
 {
     char line[MR_BOUNDARY_MAX + 3] = "--";

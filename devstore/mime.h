@@ -22,7 +22,7 @@ struct ds_mime_part {
 /*
  * The part that begins at *at (start with 0), which is moved to the next one. 1: a part. 0: there is none after the
  * closing delimiter. -1 (USAGE): malformed, or the bytes end within the part; then part->body may be set: the headers
- * are whole and the body began.
+ * are complete and the body has begun.
  */
 int ds_mime_next(const char *bytes, size_t length, const char *boundary, size_t *at, struct ds_mime_part *part);
 /*

@@ -68,6 +68,7 @@ struct part {
     struct ds_reply failure;
 };
 
+/* From now on the bytes are ignored; finish sends this failure. */
 static void part_fail(struct part *part)
 {
     part->failed = true;
@@ -81,7 +82,7 @@ static void part_write(struct ds_upload *base, const void *bytes, size_t length)
         part_fail(part);
 }
 
-/* The md5 in hex; without one, something else that tells two parts apart. */
+/* The md5 in hex; without one, something else that distinguishes two parts. */
 static void make_etag(const struct ds_object *object, uint32_t crc, char etag[33])
 {
     for (size_t i = 0; i < sizeof object->md5 && object->has_md5; i++)
@@ -112,6 +113,7 @@ int ds_multipart_add(struct ds_session *session, unsigned number, struct ds_obje
     return rc;
 }
 
+/* 0, or -1: with part->failed and its reply set, or else with an error for part_fail. */
 static int part_store(struct part *part, struct ds_reply *reply)
 {
     struct ds_session *session = part->session;
@@ -227,6 +229,7 @@ static int read_part(const struct ds_xml_view *content, uint64_t *number, char e
     return more < 0 || seen != 3 ? -1 : 0;
 }
 
+/* Whether the ETag that a client has sent, in quotes or not, is this one. */
 static bool same_etag(const char *sent, const char *etag)
 {
     size_t n = strlen(etag);

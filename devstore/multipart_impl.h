@@ -11,15 +11,15 @@
 struct ds_session *ds_multipart_find(const struct ds_api *api, const struct ds_request *request,
                                      struct ds_reply *reply);
 /*
- * Makes an object with its bytes a part of the upload; takes it, on failure too. sum: S3's, or "". etag: what the part
- * has got. 0, or -1 with an error (NOT_FOUND: the upload was completed or aborted meanwhile).
+ * Makes an object with its bytes a part of the upload; takes it, on failure too. sum: S3's, or "". etag: receives the
+ * part's. 0, or -1 with an error (NOT_FOUND: the upload was completed or aborted meanwhile).
  */
 int ds_multipart_add(struct ds_session *session, unsigned number, struct ds_object *object, const char *sum,
                      char etag[33]);
 /* The request's partNumber. 0, or -1 with the reply. */
 int ds_multipart_number(const struct ds_request *request, unsigned *number, struct ds_reply *reply);
 
-/* What of an upload is to become the object; the parts are the session's, and good while its lock is held. */
+/* The parts of an upload that become the object; they are the session's, and valid while its lock is held. */
 struct ds_multipart_chosen {
     const struct ds_session_part **parts;
     struct ds_object **objects;
@@ -27,7 +27,7 @@ struct ds_multipart_chosen {
 };
 /*
  * Reads the list of parts in the body of the request that completes the upload. NULL, or the error's code with the
- * error set. The session's lock is held. To be closed in either case.
+ * error set. The session's lock is held. Close `chosen` in either case.
  */
 const char *ds_multipart_choose(const struct ds_api *api, const struct ds_request *request,
                                 const struct ds_session *session, struct ds_multipart_chosen *chosen);

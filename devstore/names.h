@@ -19,10 +19,9 @@ size_t ds_names_count(const struct ds_names *names);
 struct ds_object *ds_names_find(const struct ds_names *names, const char *name);
 /* The first object whose name is >= (after: >) the key, or NULL. Borrowed. */
 struct ds_object *ds_names_next(const struct ds_names *names, const char *key, bool after);
-/* The first `most` of those, as new references; how many there are. */
+/* The first `most` of those, as new references. Returns how many. */
 size_t ds_names_range(const struct ds_names *names, const char *key, bool after, struct ds_object **out, size_t most);
-/* Puts it in place of one of the same name, if any; takes the caller's reference. 0 or -1 (NO_MEMORY, nothing taken).
- */
+/* Adds it, or replaces the one of the same name; takes the caller's reference. 0 or -1 (NO_MEMORY, nothing taken). */
 int ds_names_put(struct ds_names *names, struct ds_object *object);
 /* Removes the name and drops the list's reference; nothing where there is none. */
 void ds_names_remove(struct ds_names *names, const char *name);

@@ -165,7 +165,7 @@ struct ds_object *ds_object_copy_of(const struct ds_object *object)
 
 void ds_object_set_crc(struct ds_object *object, uint32_t crc)
 {
-    /* One word holds value and flag, so relaxed is enough: whoever sees the flag sees the value. */
+    /* One word holds value and flag, so relaxed is enough: a thread that sees the flag sees the value. */
     atomic_store_explicit(&object->crc, CRC_KNOWN | crc, memory_order_relaxed);
 }
 
@@ -217,6 +217,7 @@ int ds_object_crc(struct ds_object *object, uint32_t *crc)
     return 0;
 }
 
+/* 0 if it is still the object's file, or -1 (CHANGED). */
 static int same_file(const struct ds_object *object, const struct stat *st)
 {
     if (st->st_mtim.tv_sec * MR_SECOND_NS + st->st_mtim.tv_nsec == object->mtime_ns &&
@@ -252,7 +253,7 @@ int ds_object_open(const struct ds_object *object)
     return -1;
 }
 
-/* Bytes [offset, offset + length) of an object in memory, which must hold them. */
+/* Copies bytes [offset, offset + length) of an object in memory, which must have them. */
 static void copy_bytes(const struct ds_object *object, uint64_t offset, void *to, size_t length)
 {
     char *out = to;

@@ -2,8 +2,8 @@
  * object.h - one generation of one object: its metadata and where its bytes are.
  *
  * An object never changes once it is in a bucket, except for two things that are safe to race on: the reference count
- * and the crc32c, which is computed by whoever first needs it. A new upload is a new object; readers of the old one
- * keep their reference and the old bytes.
+ * and the crc32c, which is computed when it is first needed. A new upload is a new object; readers of the old one keep
+ * their reference and the old bytes.
  */
 #ifndef MR_DEVSTORE_OBJECT_H
 #define MR_DEVSTORE_OBJECT_H
@@ -44,7 +44,8 @@ enum ds_attribute {
 };
 extern const char *const ds_attribute_names[MR_ATTR_COUNT]; /* as in the JSON resource: "contentType", ... */
 
-/* Where made-up bytes come from: first in struct ds_synthetic. It outlives the objects. crc: of bytes that one has. */
+/* Where made-up bytes come from: the first member of struct ds_synthetic. It outlives the objects. crc: of an object's
+ * bytes. */
 struct ds_made_up {
     uint32_t (*crc)(const struct ds_made_up *of, const uint8_t *data, uint64_t size);
 };
@@ -59,11 +60,11 @@ struct ds_object {
     unsigned component_count;       /* 0: not a composite */
     bool has_md5;                   /* of what was uploaded in one piece by us; a file found at start has none */
     uint8_t md5[16];
-    struct ds_s3_info *s3;            /* what only S3 tells of it; NULL: nothing */
-    const struct ds_made_up *made_up; /* knows the crc32c of its one piece; else NULL */
+    struct ds_s3_info *s3;            /* what only S3 reports of it; NULL: nothing */
+    const struct ds_made_up *made_up; /* knows the crc32c of its one piece; otherwise NULL */
     bool deleted;                     /* a tombstone: hides a synthetic object of this name */
     char *attributes[MR_ATTR_COUNT];
-    /* The bytes: path != NULL is a file, else the pieces in order. */
+    /* The bytes: path != NULL is a file, otherwise the pieces in order. */
     char *path;
     int64_t mtime_ns; /* of the file, when it was opened first: another value means that another program changed it */
     struct ds_piece *pieces; /* &one or malloc'ed */
@@ -91,12 +92,12 @@ void ds_object_set_crc(struct ds_object *object, uint32_t crc);
 /* The crc32c, computed and kept on first use (this reads the whole file). 0 or -1 with an error. May block on disk. */
 int ds_object_crc(struct ds_object *object, uint32_t *crc);
 
-/* 0 while an object's file is as it was when mtime_ns was taken; else -1 (CHANGED, NOT_FOUND). Only for objects with a
- * path. */
+/* 0 while an object's file is as it was when mtime_ns was taken; otherwise -1 (CHANGED, NOT_FOUND). Only for objects
+ * with a path. */
 int ds_object_check(const struct ds_object *object);
 /*
  * Opens an object's file for reading: a descriptor, or -1 with CHANGED when the file is no longer the one that was
- * looked at, NOT_FOUND when it is gone. Only for objects with a path.
+ * looked at, NOT_FOUND when it no longer exists. Only for objects with a path.
  */
 int ds_object_open(const struct ds_object *object);
 /* Reads bytes of any object into a buffer. fd: from ds_object_open, or -1 for one in memory. 0 or -1. */

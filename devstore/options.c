@@ -183,6 +183,7 @@ static int usage(const char *option, const char *value, const char *expected)
     return -1;
 }
 
+/* Replaces an earlier --listen. host and port point into options->listen. 0 or -1 (USAGE). */
 static int parse_listen(struct ds_options *options, const char *text)
 {
     char *copy = strdup(text), *colon = copy ? strrchr(copy, ':') : NULL;
@@ -260,7 +261,7 @@ bad:
     return usage(option, text, "a number from 0.001, or 0, and perhaps /TOTAL");
 }
 
-/* Upper-case words, as all storage classes and locations are; they are written into JSON and headers as they are. */
+/* Upper-case words, as all storage classes and locations are; they are written into JSON and headers unescaped. */
 static int parse_word(const char *option, const char *text, char *word, size_t size)
 {
     if (!*text || strlen(text) >= size || strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != strlen(text))
@@ -269,7 +270,7 @@ static int parse_word(const char *option, const char *text, char *word, size_t s
     return 0;
 }
 
-/* The options about buckets. 2: another option. */
+/* Takes an option about buckets. 0, -1 (USAGE), or 2: it is another option. */
 static int take_bucket(struct ds_bucket_settings *bucket, int option, const char *value)
 {
     switch (option) {
@@ -313,12 +314,12 @@ static int parse_key(struct ds_options *options, const char *text)
     return key.secret && *key.id && *key.secret ? 0 : usage("--s3-key", "...", "ID:SECRET[:TOKEN]");
 }
 
-/* The options about S3. 2: another option. */
+/* Takes an option about S3. 0, -1 (USAGE), or 2: it is another option. */
 static int take_s3(struct ds_options *options, int option, const char *value)
 {
     struct ds_s3_settings *s3 = &options->s3;
     uint64_t seconds;
-    if (!value) /* all of these have one: getopt_long saw to it */
+    if (!value) /* all of these have one: getopt_long ensures that */
         return 2;
     bool behind = *value == '-';
     switch (option) {
@@ -352,6 +353,7 @@ static int take_s3(struct ds_options *options, int option, const char *value)
     }
 }
 
+/* 0; 1 where it was answered (--help, --version) and nothing else is to be done; -1 (USAGE). */
 static int options_take(struct ds_options *options, int option, const char *value)
 {
     int rc = take_bucket(&options->bucket, option, value);
@@ -447,6 +449,7 @@ void ds_options_close(struct ds_options *options)
     memset(options, 0, sizeof *options);
 }
 
+/* -1 without an error: it is not the name of a shape. */
 static int parse_shape(const char *text, enum ds_shape *shape)
 {
     for (int i = 0; i < MR_SHAPES; i++) {

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 
-#define SLACK_NS (10 * MR_MILLISECOND_NS) /* what may be caught up by somebody who was woken late */
+#define SLACK_NS (10 * MR_MILLISECOND_NS) /* how much a sender that was woken late may catch up */
 
 void ds_pace_init(struct ds_pace *pace, double rate)
 {

@@ -1,8 +1,8 @@
 /*
- * pace.h - a limit in bytes a second, of one connection or shared by all of them.
+ * pace.h - a limit in bytes per second, of one connection or shared by all of them.
  *
- * Whoever sends asks when it may (ds_pace_ready), moves at most ds_pace_piece bytes, and says how many they were. Of a
- * shared pace several may be told "now" at once; what they send then is paid for by waiting longer afterwards.
+ * A sender asks when it may send (ds_pace_ready), sends at most ds_pace_piece bytes, and reports how many it sent
+ * (ds_pace_charge). Several senders that share a pace may be told "now" at once; they then wait longer afterwards.
  */
 #ifndef MR_DEVSTORE_PACE_H
 #define MR_DEVSTORE_PACE_H

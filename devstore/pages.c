@@ -25,8 +25,8 @@ int ds_page_begin(struct ds_page *page, const char *name, bool after)
 }
 
 /*
- * The place after all names that begin with these bytes: the bytes with the last one raised. It cannot be 0xff, which
- * no UTF-8 holds; what comes out need not be UTF-8, and is only compared.
+ * The place after all names that begin with these bytes: the bytes with the last one incremented. It cannot be 0xff,
+ * which UTF-8 never contains; the result need not be UTF-8, since it is only compared.
  */
 int ds_page_skip(struct ds_page *page, const char *bytes, size_t length)
 {
@@ -46,7 +46,8 @@ static int found_group(struct ds_page *page, const char *name, size_t length)
 
 enum taken { FAILED = -1, PAGE_FULL, ITEM, PREFIX, BEYOND };
 
-/* One entry: an item, or a prefix and with it all that begins so. PAGE_FULL: the object is the next page's first. */
+/* Takes one entry: an item, or a prefix and with it all names that begin with it. PAGE_FULL: the object is the first of
+ * the next page. */
 static enum taken pages_take(struct ds_page *page, struct ds_object *object)
 {
     const char *name = object->name;

@@ -12,21 +12,21 @@ struct ds_page {
     struct ds_bucket *bucket;
     const char *prefix, *delimiter, *end; /* "": none */
     unsigned left;                        /* entries that it has room for */
-    /* Each entry: an object, or a prefix that stands for all that begins so. 0, or -1 to fail. */
+    /* Each entry: an object, or a prefix that stands for all names that begin with it. 0, or -1 to fail. */
     int (*item)(void *cls, struct ds_object *object);
     int (*group)(void *cls, const char *prefix);
     /* Whether a name is one of this listing; NULL: all are. */
     bool (*wanted)(void *cls, const char *name);
     void *cls;
     char *next; /* the name with which the next page begins; NULL: this is the last */
-    /* Its own. */
+    /* Private. */
     char *key;  /* the next name is >= this */
     bool after; /* the next name is > key */
 };
 
-/* Where it begins: at that name, or behind it. 0 or -1 (NO_MEMORY). */
+/* Begins the page at that name, or after it. 0 or -1 (NO_MEMORY). */
 int ds_page_begin(struct ds_page *page, const char *name, bool after);
-/* Begins behind all names that begin with these bytes, of which there must be one. */
+/* Begins the page after all names that start with these bytes; there must be at least one byte. */
 int ds_page_skip(struct ds_page *page, const char *bytes, size_t length);
 /* Calls item and group for each entry. 0 or -1. */
 int ds_page_run(struct ds_page *page);

@@ -41,6 +41,7 @@ struct path {
     } part[SEGMENTS];
 };
 
+/* The segments point into the target, and stay encoded. */
 static void request_split(const char *at, const char *end, struct path *path)
 {
     path->n = 0;
@@ -80,6 +81,7 @@ static bool reading(const struct ds_request *request)
     return method_is(request, "GET") || method_is(request, "HEAD");
 }
 
+/* The caller frees the text, also where the request is refused because it is too long. NULL: refused. */
 static char *decode(struct ds_request *request, const char *at, size_t length)
 {
     char *text = ds_percent_decode(at, length, false);
@@ -237,6 +239,7 @@ static void route_xml(struct ds_request *request, const struct path *path, const
         route_xml_object(request);
 }
 
+/* On an error the request is refused, and keeps the parameters that were read before. */
 static void parse_query(struct ds_request *request, const char *at)
 {
     while (*at) {
@@ -254,7 +257,7 @@ static void parse_query(struct ds_request *request, const char *at)
             if (!key || !value) {
                 request_refuse(request, 400, "The query is not percent-encoded UTF-8.");
                 request->bad_query = true;
-                free(key); /* what asks for a parameter before the request is refused finds no half of one */
+                free(key); /* so that no half parameter is found before the request is refused */
                 free(value);
                 return;
             }
@@ -347,6 +350,7 @@ void ds_reply_init(struct ds_reply *reply)
     reply->fd = -1;
 }
 
+/* Leaves an empty reply, as ds_reply_init does. */
 void ds_reply_close(struct ds_reply *reply)
 {
     for (int i = 0; i < reply->n_headers; i++)
@@ -358,6 +362,7 @@ void ds_reply_close(struct ds_reply *reply)
     ds_reply_init(reply);
 }
 
+/* A header above MR_REPLY_HEADERS, or without memory, is silently left out. */
 void ds_reply_header(struct ds_reply *reply, const char *name, const char *fmt, ...)
 {
     if (reply->n_headers == MR_REPLY_HEADERS)
@@ -416,6 +421,7 @@ static const struct {
     {0, "Error", "error", "Error"},
 };
 
+/* An unknown status has the last entry. */
 static size_t status_index(unsigned status)
 {
     size_t i = 0;
@@ -487,7 +493,7 @@ void ds_reply_error(struct ds_reply *reply, const struct ds_request *request, un
     reply->status = status;
     if (status == 304)
         return;
-    if (request->s3) { /* JSON's reasons begin in lower case: they are no codes */
+    if (request->s3) { /* JSON's reasons begin in lower case: they are not codes */
         bool is_code = reason && *reason >= 'A' && *reason <= 'Z';
         s3_error_body(reply, request, is_code ? reason : statuses[status_index(status)].xml, message);
         return;

@@ -1,5 +1,5 @@
 /*
- * request.h - a request taken apart (method, route, bucket, object, query), and the reply that is made to it.
+ * request.h - a parsed request (method, route, bucket, object, query), and the reply to it.
  *
  * Neither knows of the HTTP library, so that the calls inside a batch go through the same functions.
  */
@@ -38,7 +38,7 @@ enum ds_op {
     MR_OP_OTHER,   /* no such route */
     MR_OP_COUNT
 };
-/* Whether its body is an object's bytes, to be taken by an ds_upload. */
+/* Whether its body is an object's bytes, to be taken by a ds_upload. */
 bool ds_op_uploads(enum ds_op op);
 extern const char *const ds_op_names[MR_OP_COUNT];
 
@@ -62,14 +62,14 @@ struct ds_request {
     uint64_t id;                  /* S3: of the request */
     struct ds_s3_auth *auth;      /* S3: what its signature says, once that was checked; malloc'ed */
     char *bucket, *object;        /* decoded, or NULL */
-    char *to_bucket, *to_object;  /* COPY: where to; else NULL */
+    char *to_bucket, *to_object;  /* COPY: where to; otherwise NULL */
     bool move;                    /* COPY: a moveTo */
     char *tail;                   /* ADMIN: what follows /_devstore/ */
     int n_query;
     struct {
         char *key, *value; /* decoded; a key without '=' has an empty value */
     } query[MR_QUERY_MAX];
-    /* Looks up a request header, case ignored; NULL when absent. Set by whoever holds the headers. */
+    /* Looks up a request header, case ignored; NULL when absent. Set by the code that holds the headers. */
     const char *(*header)(void *cls, const char *name);
     /* Calls visit for each header; NULL: they cannot be walked. */
     void (*each_header)(void *cls, void (*visit)(void *visit_cls, const char *name, const char *value),
@@ -78,7 +78,7 @@ struct ds_request {
     struct ds_text body; /* of the operations that take JSON or a batch */
 };
 
-/* Takes method and uri apart. 0, or -1 (no memory). What is wrong with them is in `bad`. */
+/* Parses method and uri. 0, or -1 (no memory). What is wrong with them is in `bad`. */
 int ds_request_init(struct ds_request *request, const char *method, const char *uri);
 void ds_request_close(struct ds_request *request);
 /* The value of the first query parameter of that name, or NULL. */
@@ -109,7 +109,7 @@ void ds_reply_header(struct ds_reply *reply, const char *name, const char *fmt, 
     __attribute__((format(printf, 3, 4)));
 /* The same with a name that is copied. */
 void ds_reply_header_named(struct ds_reply *reply, const char *name, const char *value);
-/* Replaces what is in the reply by an error in GCS's form (XML for the XML routes, where reason is the Code), or in
+/* Replaces what is in the reply with an error in GCS's form (XML for the XML routes, where reason is the Code), or in
  * S3's. reason NULL: by the status. */
 void ds_reply_error(struct ds_reply *reply, const struct ds_request *request, unsigned status, const char *reason,
                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));

@@ -37,7 +37,8 @@ enum field {
     FIELDS
 };
 
-/* The fields above, and after them the ones that the real resource has and this one never does: asking is no error. */
+/* The fields above, and after them those that the real resource has and this one never does: asking for them is not an
+ * error. */
 static const char *const names[] = {
     "kind",
     "id",
@@ -113,7 +114,7 @@ int ds_resource_wants_crc(const struct ds_resource *resource)
     return resource->wanted >> CRC32C & 1;
 }
 
-/* "name": with a comma in front of all but the first; 0 when the field is not wanted. */
+/* "name": with a comma in front of all but the first; false when the field is not wanted. */
 static bool resource_begin(const struct ds_resource *resource, struct ds_text *out, enum field field)
 {
     if (!(resource->wanted >> field & 1))

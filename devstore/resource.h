@@ -18,11 +18,11 @@ struct ds_resource {
 /* node: of `fields`, the one that stands for the object. 0 or -1 (USAGE: unknown field). */
 int ds_resource_init(struct ds_resource *resource, const struct ds_bucket *bucket, const struct ds_request *request,
                      const struct ds_fields *fields, int node);
-/* Whether the crc32c is among the fields: ds_resource_write then wants it computed. */
+/* Whether the crc32c is among the fields: ds_resource_write then needs it computed. */
 int ds_resource_wants_crc(const struct ds_resource *resource);
-/* Appends the JSON object. crc32c is left out when it cannot be computed (the file is gone). */
+/* Appends the JSON object. crc32c is left out when it cannot be computed (the file was removed). */
 void ds_resource_write(const struct ds_resource *resource, struct ds_object *object, struct ds_text *out);
-/* "http://" or "https://" and the Host header, or localhost when that holds anything odd. */
+/* "http://" or "https://" and the Host header, or localhost if that contains anything unexpected. */
 void ds_resource_base(const struct ds_request *request, char base[300]);
 
 #endif

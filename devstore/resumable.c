@@ -2,8 +2,8 @@
  * resumable.c - uploadType=resumable: a session, its bytes in chunks, the probe of what is kept, cancelling.
  * https://cloud.google.com/storage/docs/performing-resumable-uploads
  *
- * Bytes at an offset that is kept already are ignored, as documented. A chunk that leaves a gap is a 400: no client
- * that works has one, so a test had better see it at once.
+ * Bytes at an offset that has already been kept are ignored, as documented. A chunk that leaves a gap is answered 400:
+ * no correct client sends one, so a test should see it at once.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "devstore/sessions.h"
 #include "devstore/upload_impl.h"
 
-/* Where the client sends its chunks: what it asked for about the answer and the payer stays in the address. */
+/* Puts the address to which the client sends its chunks, with its parameters about the answer and the payer. */
 static void put_location(const struct ds_request *request, const struct ds_session *session, struct ds_reply *reply)
 {
     static const char *const kept[] = {"fields", "userProject", "prettyPrint", NULL};
@@ -40,7 +40,7 @@ static void put_location(const struct ds_request *request, const struct ds_sessi
     ds_text_close(&url);
 }
 
-/* 0, or -1: the error. */
+/* Reads the request that begins a session. 0, or -1 with an error. */
 static int read_start(const struct ds_request *request, struct ds_session *session)
 {
     const char *name = ds_request_query(request, "name");
@@ -65,7 +65,7 @@ static int read_start(const struct ds_request *request, struct ds_session *sessi
     return 0;
 }
 
-/* The conditions are checked when the upload begins, and again by ds_bucket_put when it ends. */
+/* The conditions are checked when the upload begins, and again by ds_bucket_put when it ends. 0 or -1 (CHANGED). */
 static int check_now(const struct ds_session *session)
 {
     struct ds_object *live = ds_bucket_get(session->bucket, session->metadata.name);
@@ -102,7 +102,7 @@ fail:
     ds_session_unref(session);
 }
 
-/* The session of the request; NULL: the reply says why not. */
+/* The session of the request, unless a fault makes it expire now; NULL: the reply says why not. */
 static struct ds_session *resumable_find(const struct ds_api *api, const struct ds_request *request,
                                          struct ds_reply *reply)
 {
@@ -195,7 +195,7 @@ static bool is_last(const struct chunk *chunk)
     return chunk->length == UINT64_MAX || (chunk->total != UINT64_MAX && chunk->first + chunk->length == chunk->total);
 }
 
-/* What is wrong with a chunk before its bytes are seen. The session's lock is held. 0, or -1 (USAGE). */
+/* Checks a chunk before its bytes are seen. The session's lock is held. 0, or -1 (USAGE). */
 static int check_chunk(const struct chunk *chunk)
 {
     const struct ds_session *session = chunk->session;
@@ -245,7 +245,7 @@ static void chunk_fail(struct chunk *chunk)
     ds_reply_from_error(&chunk->failure, chunk->request);
 }
 
-/* Bytes that continue what is kept and pending. */
+/* Takes bytes that continue what is kept and pending. The lock is held. 0, or -1 with an error. */
 static int resumable_keep(struct ds_session *session, const uint8_t *bytes, size_t length)
 {
     while (length > 0) {
@@ -263,6 +263,7 @@ static int resumable_keep(struct ds_session *session, const uint8_t *bytes, size
     return 0;
 }
 
+/* Ignores bytes that are kept already, and all bytes once a later request writes to the session. */
 static void chunk_write(struct ds_upload *base, const void *bytes, size_t length)
 {
     struct chunk *chunk = (struct chunk *)base;
@@ -291,7 +292,7 @@ static void incomplete(const struct ds_session *session, struct ds_reply *reply)
         ds_reply_header(reply, "Range", "bytes=0-%" PRIu64, session->sink.size - 1);
 }
 
-/* All bytes are there: makes the object. Whatever comes of it, the session takes no more. */
+/* Makes the object, now that all bytes are there. Even if that fails, the session takes no more. The lock is held. */
 static int finalise(struct chunk *chunk)
 {
     struct ds_session *session = chunk->session;
@@ -316,7 +317,7 @@ out:
     return rc;
 }
 
-/* Whether this request ends the upload; -1: it is at odds with itself. */
+/* Whether this request ends the upload; -1 with an error: it contradicts itself. */
 static int completes(struct chunk *chunk)
 {
     struct ds_session *session = chunk->session;
@@ -338,6 +339,7 @@ static int completes(struct chunk *chunk)
     return is_last(chunk) && have == session->total;
 }
 
+/* A request to a session whose object is made already gets that object's resource again. */
 static void chunk_finish(struct ds_upload *base, struct ds_reply *reply)
 {
     struct chunk *chunk = (struct chunk *)base;
@@ -355,7 +357,7 @@ static void chunk_finish(struct ds_upload *base, struct ds_reply *reply)
     else if (done)
         finalise(chunk);
     if (session->writer == chunk)
-        session->pending_length = 0; /* what makes no whole quantum is not kept */
+        session->pending_length = 0; /* what is less than a quantum is not kept */
     if (chunk->failed) {
         ds_reply_close(reply);
         *reply = chunk->failure;
@@ -368,6 +370,7 @@ static void chunk_finish(struct ds_upload *base, struct ds_reply *reply)
     pthread_mutex_unlock(&session->lock);
 }
 
+/* Also of a chunk that was broken off: the session keeps its whole quanta. */
 static void chunk_destroy(struct ds_upload *base)
 {
     struct chunk *chunk = (struct chunk *)base;

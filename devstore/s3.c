@@ -39,7 +39,7 @@ void ds_s3_xml(struct ds_reply *reply)
     ds_reply_header(reply, "Content-Type", "application/xml");
 }
 
-/* As S3 does it: a slash stays, a space is a plus. */
+/* Encodes as S3 does: a slash stays, a space becomes a plus. */
 static void put_encoded(struct ds_text *out, const char *text)
 {
     for (; *text; text++) {
@@ -107,7 +107,7 @@ bool ds_s3_late_error(const struct ds_request *request, struct ds_reply *reply)
         return false;
     ds_s3_error(reply, request, request->fault->code);
     reply->status = 200;
-    /* What keeps the connection alive stands between the declaration and the root. */
+    /* The blanks that keep the connection alive come between the declaration and the root. */
     char *root = body->data ? strstr(body->data, "<Error>") : NULL, *error = root ? strdup(root) : NULL;
     if (error) {
         body->length = (size_t)(root - body->data);

@@ -58,7 +58,7 @@ static void hmac(const void *key, size_t key_length, const char *text, size_t le
 
 /* ---- the claim ---- */
 
-/* ID/DAY/REGION/SERVICE/aws4_request, taken apart from its end: an id may hold slashes. 0 or -1. */
+/* ID/DAY/REGION/SERVICE/aws4_request, split from the end: an id may contain slashes. 0 or -1. */
 static int split_credential(struct claim *claim)
 {
     const char *part[4];
@@ -76,7 +76,7 @@ static int split_credential(struct claim *claim)
     return strcmp(part[3], "aws4_request") == 0 && *claim->id ? 0 : -1;
 }
 
-/* NAME=VALUE, ... behind the algorithm's name. 0 or -1. */
+/* NAME=VALUE, ... after the algorithm's name. 0 or -1. */
 static int split_header(struct claim *claim, const char *header)
 {
     claim->copy = strdup(header + strlen(ALGORITHM));
@@ -98,6 +98,7 @@ static int split_header(struct claim *claim, const char *header)
     return claim->credential && claim->headers && claim->signature ? 0 : -1;
 }
 
+/* Seconds since 1970, or -1: it is NULL, or no such time. */
 static int64_t parse_time(const char *text)
 {
     struct tm tm = {0};
@@ -140,11 +141,12 @@ static bool says_chunked(const struct ds_request *request)
     return encoding && strcasestr(encoding, "aws-chunked");
 }
 
+/* Reads what x-amz-content-sha256 says of the body. 0, or -1 with the reply. */
 static int read_payload(const struct ds_request *request, struct ds_s3_auth *auth, const char *payload,
                         struct ds_reply *reply)
 {
     static const char streaming[] = "STREAMING-", hmacs[] = ALGORITHM "-PAYLOAD", trailer[] = "-TRAILER";
-    if (!payload) /* nobody signed it */
+    if (!payload) /* it is not signed */
         auth->chunked = auth->trailer = says_chunked(request);
     if (!payload || strcmp(payload, "UNSIGNED-PAYLOAD") == 0)
         return 0;
@@ -226,7 +228,7 @@ struct collect {
     int n;
 };
 
-/* A value without the blanks around it, and of those inside only one each. */
+/* Puts a value without the blanks around it, and with each run of blanks inside reduced to one. */
 static void collect_value(void *cls, const char *name, const char *value)
 {
     struct collect *collect = cls;
@@ -286,6 +288,7 @@ static void find_unsigned(void *cls, const char *name, const char *value)
         snprintf(look->found, sizeof look->found, "%s", name);
 }
 
+/* The host and every x-amz- header must be signed. 0, or -1 with the reply. */
 static int check_headers(const struct ds_request *request, const struct claim *claim, struct ds_reply *reply)
 {
     struct unsigned_header look = {.names = claim->headers};
@@ -308,6 +311,7 @@ static void add_time(struct ds_reply *reply, const char *name, int64_t seconds)
     ds_text_close(&time);
 }
 
+/* 0, or -1 with the reply: it has no time, another day than the key, or is more than SKEW_S off. */
 static int check_time(const struct ds_s3_settings *settings, const struct ds_request *request,
                       const struct claim *claim, struct ds_reply *reply)
 {
@@ -332,6 +336,7 @@ static int check_time(const struct ds_s3_settings *settings, const struct ds_req
     return 0;
 }
 
+/* Without a region in the settings any is accepted. 0, or -1 with the reply. */
 static int check_region(const struct ds_s3_settings *settings, const struct ds_request *request,
                         const struct claim *claim, struct ds_reply *reply)
 {
@@ -351,6 +356,7 @@ static int check_region(const struct ds_s3_settings *settings, const struct ds_r
 
 /* ---- keys ---- */
 
+/* Secret and token follow from the id, so that no session is stored. */
 static void derive_session(const struct ds_s3_settings *settings, struct ds_s3_session_key *key)
 {
     uint8_t secret[32], token[32];
@@ -420,6 +426,7 @@ static void s3_auth_sign(const struct ds_s3_auth *auth, const struct ds_text *te
     ds_s3_hex(mac, sizeof mac, out);
 }
 
+/* 0, or -1 with the reply. Sets auth->signature, with which the chain of the chunks' signatures begins. */
 static int check_signature(const struct ds_request *request, const struct claim *claim, struct ds_s3_auth *auth,
                            struct ds_reply *reply)
 {
@@ -449,6 +456,7 @@ static int check_signature(const struct ds_request *request, const struct claim 
     return rc;
 }
 
+/* 0, or -1 with the reply. Fills in what the signatures of the chunks need. */
 static int verify(const struct ds_s3_settings *settings, const struct ds_request *request, const struct claim *claim,
                   struct ds_s3_auth *auth, struct ds_reply *reply)
 {

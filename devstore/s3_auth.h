@@ -27,14 +27,14 @@ struct ds_s3_auth {
 
 /* Sets request->auth. 0, or -1: the reply says why the request is refused. */
 int ds_s3_auth_check(const struct ds_s3_settings *settings, struct ds_request *request, struct ds_reply *reply);
-/* The signature of the next chunk, whose bytes have this SHA-256 (trailer: of the trailer). 0 or -1. */
+/* Checks the signature of the next chunk, whose bytes have this SHA-256 (trailer: of the trailer). 0 or -1 (DENIED). */
 int ds_s3_auth_chunk(struct ds_s3_auth *auth, const uint8_t hash[32], bool trailer, const char *signature);
 
 #define MR_S3_SESSION_MAX 80
 struct ds_s3_session_key {
     char id[MR_S3_SESSION_MAX], secret[65], token[65];
 };
-/* Credentials of CreateSession that are good until `until`, in seconds since 1970. They follow from their id. */
+/* Credentials of CreateSession that are valid until `until`, in seconds since 1970. They are derived from their id. */
 void ds_s3_session_make(const struct ds_s3_settings *settings, int64_t until, struct ds_s3_session_key *key);
 
 void ds_s3_sha256(const void *bytes, size_t length, uint8_t hash[32]);

@@ -14,8 +14,8 @@
 /* One <Object> of the list. */
 struct entry {
     char key[MR_NAME_MAX + 1];
-    char etag[80]; /* "": whichever */
-    bool version;  /* it names one, which there is not */
+    char etag[80]; /* "": any */
+    bool version;  /* it names one, and there are none */
 };
 
 /* 0 or -1: malformed. */
@@ -39,7 +39,7 @@ static int read_entry(const struct ds_xml_view *content, struct entry *entry)
     return more == 0 && entry->key[0] && ds_utf8_valid(entry->key, strlen(entry->key)) ? 0 : -1;
 }
 
-/* The code of why it is not deleted, or NULL. */
+/* Deletes one object. NULL, or the code that says why it was not deleted. */
 static const char *delete_one(const struct ds_api *api, const struct ds_request *outer, struct ds_bucket *bucket,
                               const struct entry *entry)
 {
@@ -64,7 +64,7 @@ static const char *delete_one(const struct ds_api *api, const struct ds_request 
             return "PreconditionFailed";
     }
     if (ds_bucket_delete(bucket, entry->key, 0, &conditions) == 0 || mr_error_code() == MR_E_NOT_FOUND)
-        return NULL; /* what is not there is deleted */
+        return NULL; /* what does not exist counts as deleted */
     return mr_error_code() == MR_E_CHANGED ? "PreconditionFailed" : "InternalError";
 }
 

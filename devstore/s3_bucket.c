@@ -7,7 +7,7 @@
 #include "devstore/s3_error.h"
 #include "devstore/xml.h"
 
-/* Its continuation token is the name of the last bucket of the page before. */
+/* The continuation token is the name of the last bucket of the page before. */
 static void list(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
     const char *prefix = ds_request_query(request, "prefix"), *name, *last = NULL;

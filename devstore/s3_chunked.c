@@ -71,6 +71,7 @@ static int trailer_line(struct ds_s3_chunked *chunked)
     return 0;
 }
 
+/* Takes the next bytes of a chunk, or of a line. *used: how many were taken. 0 or -1. */
 static int s3_chunked_take(struct ds_s3_chunked *chunked, const char *bytes, size_t length, size_t *used)
 {
     if (chunked->state == MR_S3_CHUNK_DONE)

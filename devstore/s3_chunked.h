@@ -1,5 +1,5 @@
 /*
- * s3_chunked.h - a body of Content-Encoding aws-chunked, decoded as it comes.
+ * s3_chunked.h - a body of Content-Encoding aws-chunked, decoded as it arrives.
  * https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming-trailers.html
  *
  *     SIZE[;chunk-signature=HEX] CRLF BYTES CRLF ... 0[;chunk-signature=HEX] CRLF [NAME:VALUE CRLF ...] CRLF
@@ -16,21 +16,22 @@
 enum ds_s3_chunked_state {
     MR_S3_CHUNK_HEAD,
     MR_S3_CHUNK_DATA,
-    MR_S3_CHUNK_END, /* the CRLF behind its bytes */
+    MR_S3_CHUNK_END, /* the CRLF after its bytes */
     MR_S3_CHUNK_TRAILER,
     MR_S3_CHUNK_DONE
 };
 
 struct ds_s3_chunked {
     bool is_signed; /* each chunk must have its signature */
-    /* Bytes of the body. 0 or -1. */
+    /* Called with bytes of the body. 0 or -1. */
     int (*data)(void *cls, const void *bytes, size_t length);
-    /* Behind the bytes of each chunk, the last and empty one too: its signature, or "". NULL: nobody asks. 0 or -1. */
+    /* Called after the bytes of each chunk, also the last and empty one, with its signature or "". May be NULL. 0 or
+     * -1. */
     int (*chunk)(void *cls, const char *signature);
     void *cls;
     /* Read by the caller once it is done: lines NAME:VALUE, each with a newline. */
     struct ds_text trailer;
-    /* The decoder's own. */
+    /* Private to the decoder. */
     enum ds_s3_chunked_state state;
     uint64_t left, total;
     bool last;

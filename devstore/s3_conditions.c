@@ -58,7 +58,7 @@ int ds_s3_write_conditions(const struct ds_api *api, const struct ds_request *re
 
 void ds_s3_write_failed(const struct ds_request *request, struct ds_reply *reply)
 {
-    if (mr_error_code() == MR_E_CHANGED) /* somebody else was faster */
+    if (mr_error_code() == MR_E_CHANGED) /* another writer was faster */
         ds_s3_error(reply, request, "PreconditionFailed");
     else
         ds_reply_from_error(reply, request);

@@ -36,7 +36,7 @@ static void look_for_header(void *cls, const char *name, const char *value)
     *found |= strncasecmp(name, "x-amz-", 6) == 0;
 }
 
-/* Only S3's clients say such things. list-type=2 is none of them: GCS's XML API has it too. */
+/* Only S3's clients send such things. list-type=2 is not one of them: GCS's XML API has it too. */
 static bool says_s3(const struct ds_request *request)
 {
     const char *authorization = ds_request_header(request, "Authorization");
@@ -157,7 +157,7 @@ static char *decode(struct ds_request *request, const char *at, size_t length)
     return text;
 }
 
-/* host: the bucket that the Host header names, or NULL. */
+/* Parses the target again, by S3's rules. host: the bucket that the Host header names, or NULL. */
 static void route(struct ds_request *request, const char *host)
 {
     char **const places[] = {&request->bucket, &request->object, &request->to_bucket, &request->to_object,
@@ -236,7 +236,7 @@ int ds_s3_refuse(const struct ds_api *api, struct ds_request *request, struct ds
 
 /* ---- its answer ---- */
 
-/* The sums that came with a body of XML. */
+/* Checks the sums that came with a body of XML. 0, or -1 with the reply. */
 static int check_body(const struct ds_api *api, const struct ds_request *request, struct ds_reply *reply)
 {
     const char *md5 = ds_request_header(request, "Content-MD5");

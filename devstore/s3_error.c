@@ -98,7 +98,7 @@ void ds_s3_error_add(struct ds_reply *reply, const char *name, const char *value
 {
     static const char end[] = "</Error>";
     struct ds_text *body = &reply->body;
-    /* A client's header may hold anything: what is not UTF-8 is left out. */
+    /* A client's header may contain anything: what is not UTF-8 is left out. */
     if (body->failed || body->length < sizeof end - 1 || !ds_utf8_valid(value, strlen(value)))
         return;
     body->length -= sizeof end - 1;

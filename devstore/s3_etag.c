@@ -1,4 +1,4 @@
-/* What S3 says of an object: its ETag and its checksum, where it has none of its own too. */
+/* What S3 says of an object: its ETag and its checksum, also where it has none of its own. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ void ds_s3_etag(const struct ds_object *object, bool changed, char etag[48])
         memcpy(etag, object->s3->etag, sizeof object->s3->etag);
     else if (object->has_md5)
         ds_s3_hex(object->md5, sizeof object->md5, etag);
-    else /* as of a multipart upload of one part, so that no client takes it for an MD5 */
+    else /* like that of a multipart upload of one part, so that no client takes it for an MD5 */
         snprintf(etag, 48, "%016" PRIx64 "%016" PRIx64 "-1", mr_mix64(object->size), object->generation);
     if (changed)
         etag[0] = etag[0] == '0' ? '1' : '0';

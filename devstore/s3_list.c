@@ -1,5 +1,5 @@
 /*
- * s3_list.c - GET /BUCKET: ListObjectsV2, and ListObjects for those who do not say list-type=2.
+ * s3_list.c - GET /BUCKET: ListObjectsV2, and ListObjects for requests without list-type=2.
  * https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
  */
 #include <stdlib.h>
@@ -16,8 +16,8 @@ struct listing {
     struct ds_page page;
     const struct ds_request *request;
     bool second, url; /* version 2; keys are percent-encoded */
-    bool owner, sums; /* which each has: its owner; the kind of its checksum */
-    char pass;        /* of the two that a directory bucket's listing is made in; 0: it is another bucket's */
+    bool owner, sums; /* what each entry has: its owner; the kind of its checksum */
+    char pass;        /* of the two in which a directory bucket is listed; 0: another kind of bucket */
     const char *start, *token;
     struct ds_text items, groups;
     unsigned n;
@@ -30,6 +30,7 @@ static const char *or_empty(const char *text)
     return text ? text : "";
 }
 
+/* Counts an entry, and remembers it for version 1. 0, or -1: no memory. */
 static int s3_list_count(struct listing *l, const char *entry)
 {
     l->n++;
@@ -74,7 +75,7 @@ static int emit_group(void *cls, const char *prefix)
     return s3_list_count(l, prefix);
 }
 
-/* A directory bucket lists in no order: here half of the names comes first, and then the other half. */
+/* A directory bucket lists in no order: here one half of the names comes first, then the other. */
 static bool is_of_pass(void *cls, const char *name)
 {
     const struct listing *l = cls;
@@ -84,7 +85,7 @@ static bool is_of_pass(void *cls, const char *name)
     return ((hash >> 3 ^ hash) & 1) == (l->pass == '2');
 }
 
-/* The token of the page behind a directory bucket's: its pass, and the name that it begins with. 0 or -1. */
+/* Makes the token of the page after a directory bucket's: its pass, and the name that it begins with. 0 or -1. */
 static int next_of_pass(struct listing *l)
 {
     if (!l->page.next && l->pass == '2')
@@ -103,7 +104,8 @@ static int next_of_pass(struct listing *l)
     return 0;
 }
 
-/* Behind start, or from the token on. A prefix that the client has been given begins so: it is not given again. */
+/* Begins the page after start, or at the token. A prefix that start lies in was given before, and is not given again.
+ * 0, or -1 with the reply. */
 static int s3_list_begin(struct listing *l, struct ds_reply *reply)
 {
     size_t n = strlen(l->page.prefix);
@@ -135,6 +137,7 @@ static int s3_list_begin(struct listing *l, struct ds_reply *reply)
     return rc;
 }
 
+/* What only version 2 has. */
 static void put_second(struct listing *l, struct ds_text *out)
 {
     char *next = l->page.next ? ds_token_encode(l->page.next) : NULL;
@@ -174,7 +177,7 @@ static void s3_list_finish(struct listing *l, unsigned most, struct ds_reply *re
     ds_s3_xml(reply);
 }
 
-/* A directory bucket lists folders, and nothing in between. */
+/* A directory bucket lists folders, and nothing in between. 0, or -1 with the reply. */
 static int check_express(struct listing *l, struct ds_reply *reply)
 {
     const char *prefix = l->page.prefix;

@@ -18,7 +18,7 @@
 #include "devstore/s3_info.h"
 #include "devstore/xml.h"
 
-/* The checksum that the object is to get. 0, or -1: there is no such one. */
+/* Chooses the checksum that the object gets. 0, or -1: there is no such algorithm, or type of it. */
 static int choose_checksum(const struct ds_request *request, struct ds_session *session)
 {
     const char *name = ds_request_header(request, "x-amz-checksum-algorithm");
@@ -108,6 +108,7 @@ static void make_etag(const struct ds_multipart_chosen *chosen, struct ds_s3_inf
     snprintf(info->etag, sizeof info->etag, "%s-%zu", hex, chosen->n);
 }
 
+/* What S3 reports of the object. NULL: no memory. */
 static struct ds_s3_info *describe(const struct ds_session *session, const struct ds_multipart_chosen *chosen)
 {
     struct ds_s3_info *info = ds_s3_info_new(chosen->n);
@@ -128,7 +129,7 @@ static struct ds_s3_info *describe(const struct ds_session *session, const struc
     return info;
 }
 
-/* What the client says of the whole object. 0, or -1 with the reply. */
+/* Checks what the client says of the whole object. 0, or -1 with the reply. */
 static int check_whole(const struct ds_api *api, const struct ds_request *request, const struct ds_s3_info *info,
                        struct ds_reply *reply)
 {
@@ -149,8 +150,8 @@ static int check_whole(const struct ds_api *api, const struct ds_request *reques
     return 0;
 }
 
-/* A directory bucket's parts have no gaps between their numbers. NULL: they are as they must be; else the error's code, with
- * the error set. */
+/* A directory bucket's parts have no gaps between their numbers. NULL: they are as they must be; otherwise the error's
+ * code, with the error set. */
 static const char *check_numbers(const struct ds_request *request, const struct ds_multipart_chosen *chosen)
 {
     for (size_t i = 0; ds_s3_is_express(request->bucket) && i < chosen->n; i++) {

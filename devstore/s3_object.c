@@ -23,6 +23,7 @@ static size_t count_parts(const struct ds_object *object)
     return object->s3 ? object->s3->n_parts : 0;
 }
 
+/* An object that was no multipart upload has one part. 0, or -1 with the reply. */
 static int find_part(const struct ds_request *request, const struct ds_object *object, struct span *span,
                      struct ds_reply *reply)
 {
@@ -46,6 +47,7 @@ static int find_part(const struct ds_request *request, const struct ds_object *o
     return 0;
 }
 
+/* The bytes that partNumber or the Range header asks for. 0, or -1 with the reply. */
 static int find_span(const struct ds_request *request, const struct ds_object *object, struct span *span,
                      struct ds_reply *reply)
 {
@@ -73,6 +75,7 @@ static int find_span(const struct ds_request *request, const struct ds_object *o
     return -1;
 }
 
+/* Puts custom metadata, the text of a JSON object or NULL, as x-amz-meta- headers. */
 static void put_custom(const char *text, struct ds_reply *reply)
 {
     json_error_t error;
@@ -83,7 +86,7 @@ static void put_custom(const char *text, struct ds_reply *reply)
     {
         char name[128];
         const char *string = json_string_value(value);
-        /* GCS's clients may give what is no header. */
+        /* GCS's clients may set what cannot be a header. */
         if (!string || strpbrk(string, "\r\n") || strpbrk(key, "\r\n: \t") ||
             snprintf(name, sizeof name, "x-amz-meta-%s", key) >= (int)sizeof name)
             continue;
@@ -117,7 +120,8 @@ static void put_headers(const struct ds_object *object, const char *etag, struct
     put_custom(attributes[MR_ATTR_METADATA], reply);
 }
 
-/* Of the whole object, or of one part where the upload kept such sums. 0, or -1: the object changed under us. */
+/* Puts the checksum of the whole object, or of one part if the upload kept it. 0, or -1: the object has changed
+ * meanwhile. */
 static int put_sum(const struct ds_api *api, const struct ds_request *request, struct ds_object *object,
                    const struct span *span, struct ds_reply *reply)
 {
@@ -144,7 +148,7 @@ static bool archived(const struct ds_object *object)
     return class && (strcmp(class, "GLACIER") == 0 || strcmp(class, "DEEP_ARCHIVE") == 0);
 }
 
-/* The live object and its open file; where there is none, who may not list learns nothing of that. */
+/* The live object and its open file; where there is none, a client that may not list is not told so. */
 static struct ds_object *s3_object_find(const struct ds_api *api, const struct ds_request *request,
                                         struct ds_bucket *bucket, int *fd, struct ds_reply *reply)
 {
@@ -201,7 +205,7 @@ void ds_s3_delete(const struct ds_api *api, const struct ds_request *request, st
     struct ds_conditions conditions;
     if (!bucket || ds_s3_write_conditions(api, request, bucket, &conditions, reply) < 0)
         return;
-    /* What is not there is deleted. */
+    /* What does not exist counts as deleted. */
     if (ds_bucket_delete(bucket, request->object, 0, &conditions) < 0 && mr_error_code() != MR_E_NOT_FOUND)
         ds_s3_write_failed(request, reply);
     else

@@ -112,7 +112,7 @@ int ds_s3_sum_from_text(enum ds_s3_algorithm algorithm, const char *text, uint8_
     if (strlen(text) != length || EVP_DecodeBlock(block, (const unsigned char *)text, (int)length) < (int)size)
         return -1;
     memcpy(raw, block, size);
-    ds_s3_sum_to_text(algorithm, raw, again); /* the padding is as long as it must be, and nothing is behind it */
+    ds_s3_sum_to_text(algorithm, raw, again); /* the padding is as long as it must be, and nothing follows it */
     return strcmp(text, again) == 0 ? 0 : -1;
 }
 

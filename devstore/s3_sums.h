@@ -1,5 +1,5 @@
 /*
- * s3_sums.h - the checksums that S3 knows: of bytes as they come, of parts put together, and as headers.
+ * s3_sums.h - the checksums that S3 knows: of bytes as they arrive, combined from those of parts, and as headers.
  * https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
  */
 #ifndef MR_DEVSTORE_S3_SUMS_H
@@ -28,7 +28,7 @@ enum ds_s3_algorithm {
 extern const char *const ds_s3_algorithm_names[MR_S3_ALGORITHMS];
 extern const char *const ds_s3_sum_headers[MR_S3_ALGORITHMS];
 extern const char *const ds_s3_sum_elements[MR_S3_ALGORITHMS];
-/* By any of these names, in any case; NONE: it is no such name. */
+/* By any of these names, in any case; NONE: it is not such a name. */
 enum ds_s3_algorithm ds_s3_algorithm(const char *name);
 /* Raw bytes of one. */
 size_t ds_s3_sum_size(enum ds_s3_algorithm algorithm);
@@ -44,7 +44,7 @@ struct ds_s3_sums {
 /* 0, or -1: no memory. Close it in either case. */
 int ds_s3_sums_init(struct ds_s3_sums *sums, unsigned wanted);
 void ds_s3_sums_write(struct ds_s3_sums *sums, const void *bytes, size_t length);
-/* The sum of all that was written; raw has room for 32 bytes. To be asked for once of the SHAs. */
+/* The sum of all that was written; raw has room for 32 bytes. Of a SHA it can be asked for only once. */
 void ds_s3_sums_raw(struct ds_s3_sums *sums, enum ds_s3_algorithm algorithm, uint8_t *raw);
 void ds_s3_sums_close(struct ds_s3_sums *sums);
 
@@ -57,7 +57,7 @@ void ds_s3_sum_join(enum ds_s3_algorithm algorithm, uint8_t *a, const uint8_t *b
 /* The sum that a request's headers give of its body, if any. */
 struct ds_s3_given {
     enum ds_s3_algorithm algorithm; /* NONE: none */
-    bool in_trailer;                /* it comes behind the body */
+    bool in_trailer;                /* it comes after the body */
     char text[MR_S3_SUM_MAX];
 };
 /* 0, or -1 with the reply: it is malformed, or there are two. A store that ignores sums finds none. */

@@ -1,4 +1,4 @@
-/* s3_upload.c - PutObject and UploadPart: bytes that go to an object or a part as they come. */
+/* s3_upload.c - PutObject and UploadPart: bytes that go to an object or a part as they arrive. */
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct upload {
     struct ds_s3_given given;
     enum ds_s3_algorithm kept; /* of the checksum that is stored */
     struct ds_s3_sums sums;
-    uint8_t raw[MR_S3_ALGORITHMS][32]; /* what they came to */
+    uint8_t raw[MR_S3_ALGORITHMS][32]; /* their results */
     struct ds_s3_chunked chunked;
     struct ds_s3_sums chunk; /* the SHA-256 of a chunk, if it is signed */
     uint64_t expected;       /* bytes of an aws-chunked body, decoded */
@@ -37,6 +37,7 @@ struct upload {
     struct ds_reply failure;
 };
 
+/* Keeps the first failure, which finish sends. Returns -1. */
 static int s3_upload_fail(struct upload *upload, const char *code)
 {
     if (!upload->failed)
@@ -45,6 +46,7 @@ static int s3_upload_fail(struct upload *upload, const char *code)
     return -1;
 }
 
+/* The same from this thread's error. */
 static int fail_from_error(struct upload *upload)
 {
     if (mr_error_code() == MR_E_DENIED)
@@ -116,7 +118,7 @@ static int check_trailer_signature(struct upload *upload)
     return rc;
 }
 
-/* The end of an aws-chunked body: it is whole, and its trailer has the sum that was announced. */
+/* Checks the end of an aws-chunked body: it is complete, and its trailer has the sum that was announced. */
 static int finish_chunked(struct upload *upload)
 {
     const struct ds_s3_auth *auth = upload->request->auth;
@@ -135,6 +137,7 @@ static int finish_chunked(struct upload *upload)
     return rc < 0 ? s3_upload_fail(upload, "MalformedTrailerError") : 0;
 }
 
+/* Compares the sums that the client gave, and fills upload->raw. 0, or -1 with the failure. */
 static int check_sums(struct upload *upload, const struct ds_object *object)
 {
     char text[MR_S3_SUM_MAX];
@@ -164,6 +167,7 @@ static void put_sum(const struct upload *upload, const char *sum, struct ds_repl
         ds_reply_header(reply, "x-amz-checksum-type", "FULL_OBJECT");
 }
 
+/* 0, or -1 with the failure. */
 static int store_object(struct upload *upload, struct ds_object *object, const char *sum, struct ds_reply *reply)
 {
     struct ds_conditions conditions;
@@ -184,7 +188,7 @@ static int store_object(struct upload *upload, struct ds_object *object, const c
     return 0;
 }
 
-/* Takes object. */
+/* Takes object, on failure too. 0, or -1 with the failure. */
 static int store_part(struct upload *upload, struct ds_object *object, const char *sum, struct ds_reply *reply)
 {
     char etag[33];
@@ -199,6 +203,7 @@ static int store_part(struct upload *upload, struct ds_object *object, const cha
     return 0;
 }
 
+/* Makes the object or the part. 0, or -1 with the failure. */
 static int store(struct upload *upload, struct ds_reply *reply)
 {
     char sum[MR_S3_SUM_MAX] = "";
@@ -229,7 +234,7 @@ static void s3_upload_finish(struct ds_upload *base, struct ds_reply *reply)
     }
 }
 
-/* The headers about the body. 0, or -1 with the reply. */
+/* Reads the headers about the body. 0, or -1 with the reply. */
 static int read_headers(struct upload *upload, struct ds_reply *reply)
 {
     const struct ds_request *request = upload->request;

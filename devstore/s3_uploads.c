@@ -72,7 +72,8 @@ static int s3_uploads_compare(const void *a, const void *b)
     return order ? order : strcmp(left->id, right->id);
 }
 
-/* All of the bucket's, sorted, each a reference. NULL with *n 0: there are none, or no memory. */
+/* All multipart uploads of the bucket, sorted, each a reference. Without memory some are left out. NULL with *n 0:
+ * none. */
 static struct ds_session **collect(const struct ds_api *api, const struct ds_bucket *bucket, size_t *n)
 {
     struct ds_session **found = NULL, *session;
@@ -110,7 +111,8 @@ static const char *or_empty(const char *text)
     return text ? text : "";
 }
 
-/* Whether it lies behind the markers: those of its key do from the one behind id_marker on. */
+/* Whether it comes after the markers: of their key, the uploads after id_marker do. Call it once for each upload, in
+ * their order: it remembers that id_marker was met. */
 static bool behind(struct uploads *u, const struct ds_session *session)
 {
     int order = strcmp(session->metadata.name, u->key_marker);
@@ -133,7 +135,7 @@ static void put_upload(struct uploads *u, const struct ds_session *session)
     u->id = session->id;
 }
 
-/* 1: the page is full. */
+/* Takes one upload, or the prefix that stands for it. 1: the page is full. */
 static int s3_uploads_take(struct uploads *u, const struct ds_session *session)
 {
     const char *name = session->metadata.name;

@@ -23,11 +23,11 @@
 #include "devstore/stream.h"
 #include "devstore/timers.h"
 
-/* Of one connection: headers, and the piece in which uploads are read. MHD clears it after each request, so not more.
- */
+/* Per connection: for headers, and the piece in which uploads are read. MHD clears it after each request, so not
+ * more. */
 #define CONNECTION_MEMORY (64u << 10)
-/* An idle connection is closed after this. It also bounds how long one lasts whose client left in the middle of its
- * headers: the end of the stream that comes along with data is not always noticed by the edge-triggered loop. */
+/* An idle connection is closed after this. It also bounds the life of a connection whose client left in the middle of
+ * its headers: the edge-triggered loop does not always notice an end of stream that arrives with data. */
 #define IDLE_S 300u
 
 struct ds_serve {
@@ -39,7 +39,7 @@ struct ds_serve {
 
 enum phase { CALL_NEW, CALL_BODY, CALL_WAITED };
 
-/* One request on its way; MHD runs its callbacks on one thread at a time. */
+/* One request in progress; MHD runs its callbacks on one thread at a time. */
 struct call {
     struct ds_serve *serve;
     struct MHD_Connection *connection;
@@ -93,7 +93,7 @@ static void *serve_begin(void *cls, const char *uri, struct MHD_Connection *conn
     return call;
 }
 
-/* Written before the reply is sent: whoever has the reply finds its line. */
+/* Written before the reply is sent: a client that has the reply finds its line. */
 static void log_line(const struct call *call)
 {
     char line[4096 + 64];
@@ -120,7 +120,7 @@ static void serve_end(void *cls, struct MHD_Connection *connection, void **conte
     *context = NULL;
 }
 
-/* The headers are there. 0, or -1 when there is no memory. */
+/* Called when the headers are there: may answer the request already (a fault, a refusal). 0, or -1 without memory. */
 static int serve_start(struct call *call, const char *method)
 {
     const struct ds_api *api = call->serve->options.api;
@@ -151,6 +151,7 @@ static int serve_start(struct call *call, const char *method)
     return 0;
 }
 
+/* Once the reply is made, bytes of the body are only counted. */
 static void take_body(struct call *call, const char *bytes, size_t length)
 {
     ds_counts_add(&call->serve->options.api->counts->bytes_in, length);
@@ -185,6 +186,7 @@ static void statistics(struct ds_serve *serve, const struct ds_request *request,
     ds_reply_header(reply, "Content-Type", "application/json");
 }
 
+/* Makes the reply, unless it was made before the end of the body. */
 static void answer(struct call *call)
 {
     struct ds_request *request = &call->request;
@@ -213,7 +215,7 @@ static void release_object(void *cls)
     ds_object_unref(cls);
 }
 
-/* A response out of several pieces of memory. */
+/* A response from several pieces of memory. Takes the object out of the reply. NULL: no memory. */
 static struct MHD_Response *scattered(struct ds_reply *reply)
 {
     const struct ds_object *object = reply->object;
@@ -240,7 +242,8 @@ static struct MHD_Response *scattered(struct ds_reply *reply)
     return response;
 }
 
-/* A response that sends the reply's bytes without a copy in user space. Takes them out of the reply. */
+/* A response that sends the reply's bytes without a copy in user space. Takes them out of the reply. NULL: no
+ * memory. */
 static struct MHD_Response *make_response(struct ds_reply *reply)
 {
     struct MHD_Response *response = NULL;
@@ -279,7 +282,7 @@ static void serve_count(struct call *call)
         log_line(call);
 }
 
-/* More than one sendmsg takes. */
+/* Whether these are more pieces than one sendmsg takes. */
 static bool many_pieces(const struct ds_object *object)
 {
     return object && !object->path && object->n_pieces > 1000;
@@ -295,6 +298,7 @@ static void add_s3_headers(const struct call *call, struct MHD_Response *respons
     MHD_add_response_header(response, MHD_HTTP_HEADER_DATE, text);
 }
 
+/* Counts, logs and queues the reply. MHD_NO: the connection is closed. */
 static enum MHD_Result send_reply(struct call *call)
 {
     struct ds_serve *serve = call->serve;
@@ -306,7 +310,7 @@ static enum MHD_Result send_reply(struct call *call)
         ds_compress(reply);
     if (!reply->object)
         reply->length = reply->body.length;
-    if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost whole */
+    if (fault && fault->kind == MR_FAULT_RESET && reply->length == 0) { /* an answer without a body is lost entirely */
         serve_count(call);
         ds_stream_reset(call->connection);
         return MHD_NO;
@@ -329,7 +333,7 @@ static enum MHD_Result send_reply(struct call *call)
     return result;
 }
 
-/* Whether the upload's bandwidth is used up and its connection suspended: the bytes come again. */
+/* Whether the upload's bandwidth is used up; then its connection is suspended, and MHD offers the bytes again. */
 static bool must_wait(struct call *call)
 {
     if (!call->upload)
@@ -348,6 +352,7 @@ static void charge(struct call *call, uint64_t bytes)
     ds_pace_charge(&call->serve->upload, now, bytes);
 }
 
+/* MHD calls it when the headers are there, for each piece of the body, at its end, and again after each resume. */
 static enum MHD_Result serve_handle(void *cls, struct MHD_Connection *connection, const char *url, const char *method,
                                     const char *version, const char *upload_data, size_t *upload_data_size,
                                     void **context)
@@ -404,7 +409,8 @@ static void log_message(void *cls, const char *fmt, va_list args)
     mr_log_debug("microhttpd: %s", line);
 }
 
-/* Connections that the descriptor limit leaves room for: each needs its socket, and most an open file. */
+/* How many connections the descriptor limit, which is raised first, has room for: each needs its socket, and most an
+ * open file. */
 static unsigned connection_limit(void)
 {
     struct rlimit limit;

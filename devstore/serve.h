@@ -14,8 +14,8 @@ struct ds_serve_options {
     const char *key, *certificate; /* PEM: it speaks TLS; NULL: it does not. Outlive the server */
     unsigned threads;
     int64_t latency_ns[MR_OP_COUNT]; /* before each reply's first byte */
+    bool compress;                   /* answers are compressed for clients that accept gzip */
     /* Bytes/s of each connection, and of all together; 0: no limit. Uploads are the requests of ds_op_uploads. */
-    bool compress; /* answers, for who accepts gzip */
     double upload_rate, upload_total, download_rate, download_total;
     int log_fd;               /* a line for each request; -1: none. Not taken over */
     const struct ds_api *api; /* outlives the server */

@@ -1,6 +1,6 @@
 /*
- * sessions.h - uploads that span requests: resumable ones, and multipart ones of the XML API. Known by an id, until
- * they are finished, cancelled or the server ends; nothing of them outlives it.
+ * sessions.h - uploads that span requests: resumable ones, and multipart ones of the XML API. Known by an id until they
+ * are finished or cancelled, or the server ends, which none of them outlives.
  */
 #ifndef MR_DEVSTORE_SESSIONS_H
 #define MR_DEVSTORE_SESSIONS_H
@@ -21,7 +21,7 @@ struct ds_session_part {
     unsigned number;
     struct ds_object *object; /* in no bucket; a file is removed with the part */
     char etag[33];
-    char sum[MR_S3_SUM_MAX]; /* S3: its checksum, of the upload's algorithm; else "" */
+    char sum[MR_S3_SUM_MAX]; /* S3: its checksum, of the upload's algorithm; otherwise "" */
 };
 
 struct ds_session {
@@ -33,10 +33,10 @@ struct ds_session {
     struct ds_conditions conditions;
     int64_t started_us;
     pthread_mutex_t lock; /* all below */
-    bool gone;            /* expired: 410 from now on */
+    bool gone;            /* it takes no more: expired (410), failed, aborted, or a multipart one completed */
     /* resumable */
     struct ds_sink sink; /* what is kept: a multiple of MR_QUANTUM */
-    uint8_t *pending;    /* MR_QUANTUM bytes: what came and makes no whole quantum yet; lost with its request */
+    uint8_t *pending;    /* MR_QUANTUM bytes: what has come and is no whole quantum yet; lost with its request */
     size_t pending_length;
     uint64_t total;           /* UINT64_MAX: not known yet */
     const void *writer;       /* the request that may write now: the one that began last */
@@ -57,11 +57,12 @@ void ds_sessions_destroy(struct ds_sessions *sessions);
 /* A session in no table, of one reference. NULL: no memory. */
 struct ds_session *ds_session_new(struct ds_bucket *bucket, bool multipart);
 void ds_session_unref(struct ds_session *session); /* NULL is allowed */
-/* Frees what a resumable session holds of bytes. The lock is held. */
+/* Frees the bytes that a resumable session holds. The lock is held. */
 void ds_session_drop_bytes(struct ds_session *session);
 /* Removes a part's file, if it has one, and the reference. */
 void ds_session_part_drop(struct ds_object *object);
-/* Puts a part in its place, in that of an earlier one of its number too; takes object. The lock is held. 0 or -1. */
+/* Inserts a part, or replaces the earlier one of its number; takes object, on failure too. The lock is held. 0 or
+ * -1. */
 int ds_session_add_part(struct ds_session *session, unsigned number, struct ds_object *object, const char *etag,
                         const char *sum);
 

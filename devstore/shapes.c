@@ -28,7 +28,7 @@ static size_t put_digits(char *name, size_t at, uint64_t number)
     return at + DIGITS;
 }
 
-/* Number `index` of the count's share of 64 bits, and a place inside of that share. */
+/* Divides the 64-bit numbers into `count` shares: a place inside share number `index`. */
 static size_t put_hash(char *name, uint64_t count, uint64_t index)
 {
     uint64_t share = UINT64_MAX / count;

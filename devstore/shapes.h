@@ -27,7 +27,7 @@ extern const char *const ds_shape_names[MR_SHAPES];
 
 /* The name of object `index` of `count`: its length; NUL-terminated. */
 size_t ds_shape_name(enum ds_shape shape, uint64_t count, uint64_t index, char name[MR_NAME_MAX + 1]);
-/* 1 for what is always empty: folder markers. */
+/* true for what is always empty: folder markers. */
 bool ds_shape_is_empty(enum ds_shape shape, uint64_t index);
 /* The object's storage class; NULL: the bucket's. */
 const char *ds_shape_class(enum ds_shape shape, uint64_t index);

@@ -49,7 +49,7 @@ static int write_file(struct ds_sink *sink, const char *bytes, size_t length)
     return 0;
 }
 
-/* A block with room: what the client announced, else twice the one before. NULL: no memory. */
+/* A block with room: what the client announced, otherwise twice the one before. NULL: no memory. */
 static struct ds_sink_block *room(struct ds_sink *sink)
 {
     struct ds_sink_block *last = sink->n_blocks ? &sink->blocks[sink->n_blocks - 1] : NULL;
@@ -101,7 +101,7 @@ int ds_sink_write(struct ds_sink *sink, const void *bytes, size_t length)
     return 0;
 }
 
-/* Without sums: the caller has them. */
+/* Computes no sums: the caller has them. 0, or -1 with an error. */
 static int copy_through_buffer(struct ds_sink *sink, const struct ds_object *object, int fd, uint64_t at)
 {
     enum { BLOCK = 1 << 18 };
@@ -124,7 +124,7 @@ out:
     return rc;
 }
 
-/* From file to file inside the kernel as far as it goes. The bytes copied. */
+/* Copies from file to file inside the kernel, as far as that works. Returns how many bytes. */
 static uint64_t copy_in_kernel(const struct ds_sink *sink, int fd, uint64_t length)
 {
     uint64_t at = 0;
@@ -132,7 +132,7 @@ static uint64_t copy_in_kernel(const struct ds_sink *sink, int fd, uint64_t leng
     while (at < length) {
         ssize_t n = copy_file_range(fd, &from, sink->fd, NULL, (size_t)(length - at), 0);
         if (n <= 0)
-            break; /* whatever it is, the other way finds it out too */
+            break; /* an error will be met again by the copy through a buffer */
         at += (uint64_t)n;
     }
     return at;
@@ -158,6 +158,7 @@ out:
     return rc;
 }
 
+/* Moves the blocks into the object. On failure the object has some of them, and the sink the others. */
 static int give_memory(struct ds_sink *sink, struct ds_object *object)
 {
     if (sink->n_blocks == 0)

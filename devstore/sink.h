@@ -31,15 +31,15 @@ struct ds_sink {
     struct evp_md_ctx_st *md5; /* the sum so far; NULL: none is made */
 };
 
-/* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. md5: whether to sum it. 0 or -1. */
+/* folder: of the bucket, or NULL for memory. hint: how many bytes may come, or 0. md5: whether to compute it. 0 or
+ * -1. */
 int ds_sink_open(struct ds_sink *sink, const char *folder, uint64_t hint, bool md5);
 int ds_sink_write(struct ds_sink *sink, const void *bytes, size_t length);
-/* Copies all of an object after what is there. No md5 comes of a sink that this was done to. 0 or -1 (CHANGED). */
+/* Appends all bytes of an object. The sink has no md5 from then on. 0 or -1 (CHANGED). */
 int ds_sink_append(struct ds_sink *sink, struct ds_object *object);
 /* The end of writing: gives the object its size, its sums and, from memory, its bytes. 0 or -1. */
 int ds_sink_fill(struct ds_sink *sink, struct ds_object *object);
-/* After fill, for an object in no bucket: a file stays where it is; its removal (object->path) is the caller's. 0,
- * -1. */
+/* After fill, for an object in no bucket: a file stays where it is, and the caller removes it (object->path). 0, -1. */
 int ds_sink_give(struct ds_sink *sink, struct ds_object *object);
 /* After fill: makes the object live in the bucket. 0, or -1 as ds_bucket_put. */
 int ds_sink_put(struct ds_sink *sink, struct ds_bucket *bucket, struct ds_object *object,

@@ -84,6 +84,7 @@ static size_t allowed(struct stream *stream, size_t most)
     return most;
 }
 
+/* MHD's reader: how many bytes it put into `to`; 0: the connection is suspended; or MHD's code for the end. */
 static ssize_t read_body(void *cls, uint64_t at, char *to, size_t most)
 {
     struct stream *stream = cls;

@@ -33,6 +33,7 @@ struct ds_synthetic {
     uint32_t shift[SIZE_BITS][4][256]; /* shift[k][i][b]: the crc b << 8 * i after 2^k zero bytes more */
 };
 
+/* Maps the slab `copies` times in a row, and fills it. 0 or -1; in either case ds_synthetic_destroy unmaps base. */
 static int map_slab(struct ds_synthetic *synthetic)
 {
     int rc = -1;
@@ -64,6 +65,7 @@ out:
     return rc;
 }
 
+/* Computes the tables from which crc_of gets an object's crc32c without reading it. */
 static void sum_slab(struct ds_synthetic *synthetic)
 {
     uint32_t crc = 0;

@@ -1,11 +1,11 @@
 /*
- * synthetic.h - a bucket's objects made up from a seed: any number of them, out of no disk, at the cost of a send.
+ * synthetic.h - a bucket's objects made up from a seed: any number of them, without a disk, at the cost of sending
+ * them.
  *
- * Names: shapes.h. An object's bytes are a window of one
- * pseudo-random slab; where the window begins depends on i and the seed, and no two of the first 4 million objects
- * of a size share it. The slab is 16 MiB of memory mapped again and again, so that any object is one contiguous
- * range. crc32c comes from prefix sums of the slab, without reading the object. Nothing is kept per object.
- * Read-only after creation: any thread may use it.
+ * Names: shapes.h. An object's bytes are a window of one pseudo-random slab; where the window begins depends on the
+ * object's index and the seed, and no two of the first 4 million objects of a size share it. The slab is 16 MiB of
+ * memory mapped many times in a row, so that any object is one contiguous range. crc32c comes from prefix sums of the
+ * slab, without reading the object. Nothing is kept per object. Read-only after creation: any thread may use it.
  */
 #ifndef MR_DEVSTORE_SYNTHETIC_H
 #define MR_DEVSTORE_SYNTHETIC_H

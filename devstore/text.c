@@ -16,6 +16,7 @@ void ds_text_close(struct ds_text *text)
     memset(text, 0, sizeof *text);
 }
 
+/* Makes room for `more` bytes and a NUL after them, or sets failed. */
 static void reserve(struct ds_text *text, size_t more)
 {
     if (text->failed || more < text->capacity - text->length)

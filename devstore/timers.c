@@ -52,6 +52,7 @@ static void sift_down(struct entry *heap, size_t count, size_t i)
     }
 }
 
+/* Resumes connections as their time comes. When draining, resumes all that are left and ends. */
 static void *timers_run(void *cls)
 {
     struct ds_timers *timers = cls;
@@ -71,8 +72,8 @@ static void *timers_run(void *cls)
         struct MHD_Connection *connection = timers->heap[0].connection;
         timers->heap[0] = timers->heap[--timers->count];
         sift_down(timers->heap, timers->count, 0);
-        /* Unlocked, since the callbacks of a resumed connection may come back here at once. A suspended connection is
-         * not closed by MHD, so the pointer is good. */
+        /* Unlocked, since the callbacks of a resumed connection may call us at once. MHD does not close a suspended
+         * connection, so the pointer is valid. */
         pthread_mutex_unlock(&timers->lock);
         MHD_resume_connection(connection);
         pthread_mutex_lock(&timers->lock);

@@ -39,7 +39,7 @@ static X509 *begin_certificate(const char *name, EVP_PKEY *key, long serial)
     return NULL;
 }
 
-/* Signed by itself. */
+/* Self-signed. */
 static X509 *make_authority(EVP_PKEY *key)
 {
     X509 *made = begin_certificate("millrace-devstore, for one run", key, 1);
@@ -70,7 +70,7 @@ static X509 *make_certificate(const char *host, EVP_PKEY *key, X509 *authority, 
     return NULL;
 }
 
-/* What was written to the memory, malloc'ed; NULL: nothing. Frees it. */
+/* What was written to the memory, malloc'ed; NULL: nothing. Frees the BIO, which may be NULL. */
 static char *text_of(BIO *memory, int written)
 {
     char *data = NULL;

@@ -1,6 +1,6 @@
 /*
  * upload.c - an object in one request: POST /upload/... with uploadType=media or multipart, and PUT /bucket/object. The
- * bytes go to a file or to memory as they come.
+ * bytes go to a file or to memory as they arrive.
  */
 #include <errno.h>
 #include <jansson.h>
@@ -37,12 +37,14 @@ struct simple {
     struct ds_reply failure;
 };
 
+/* From now on the bytes are ignored; finish sends this failure. */
 static void fail_from_error(struct simple *upload)
 {
     upload->failed = true;
     ds_reply_from_error(&upload->failure, upload->request);
 }
 
+/* Reads what the query and the headers say of the upload. 0, or -1 with an error. */
 static int start_type(struct simple *upload)
 {
     const char *kind = upload->request->xml ? "media" : ds_request_query(upload->request, "uploadType");
@@ -80,7 +82,7 @@ static void destroy(struct ds_upload *base)
     free(upload);
 }
 
-/* Data of a multipart body: all but its last TAIL_MAX bytes so far go on. */
+/* Writes data of a multipart body, and holds back the last TAIL_MAX bytes of it. 0, or -1 with an error. */
 static int write_held(struct simple *upload, const char *bytes, size_t length)
 {
     size_t total = upload->tail_length + length, out = total > TAIL_MAX ? total - TAIL_MAX : 0;
@@ -105,7 +107,8 @@ static int take_type(struct simple *upload, const struct ds_mime_part *data)
     return rc;
 }
 
-/* Looks whether the JSON part and the data's headers are complete; if so takes them, and the data that came along. */
+/* Once the JSON part and the data's headers are complete, takes them and the data that came along. 0, also before that,
+ * or -1. */
 static int parse_head(struct simple *upload)
 {
     struct ds_mime_part json;
@@ -150,7 +153,7 @@ static void write_bytes(struct ds_upload *base, const void *bytes, size_t length
         fail_from_error(upload);
 }
 
-/* The end of the data: cuts the closing delimiter off what was held back. */
+/* The end of the data: writes what was held back, without the closing delimiter. 0 or -1 (USAGE). */
 static int finish_multipart(struct simple *upload)
 {
     bool whole = upload->sink.size == 0; /* the tail is all that there is */
@@ -162,6 +165,7 @@ static int finish_multipart(struct simple *upload)
     return ds_sink_write(&upload->sink, upload->tail, (size_t)end);
 }
 
+/* 0, or -1 with an error; *object may be set, and is the caller's reference, in either case. */
 static int make_live(struct simple *upload, struct ds_object **object)
 {
     if (upload->multipart && finish_multipart(upload) < 0)

@@ -1,4 +1,4 @@
-/* upload_impl.h - the kinds of request whose body is an object's bytes, taken in pieces as they come. */
+/* upload_impl.h - the kinds of request whose body is an object's bytes, taken in pieces as they arrive. */
 #ifndef MR_DEVSTORE_UPLOAD_IMPL_H
 #define MR_DEVSTORE_UPLOAD_IMPL_H
 

@@ -87,7 +87,7 @@ void ds_xml_skip_prolog(struct ds_xml_view *rest)
     }
 }
 
-/* The end tag of the element: what is in front of it is the content. 0 or -1. */
+/* Finds the end tag of the element, and moves *rest past it: what is in front of it is the content. 0 or -1. */
 static int find_end(struct ds_xml_view *rest, const struct ds_xml_view *name, struct ds_xml_view *content)
 {
     size_t n = (size_t)(name->end - name->at);
@@ -123,7 +123,7 @@ int ds_xml_next(struct ds_xml_view *rest, struct ds_xml_view *name, struct ds_xm
     if (name->at == name->end)
         return -1;
     while (rest->at < rest->end && *rest->at != '>' && *rest->at != '<')
-        rest->at++; /* attributes are of no interest */
+        rest->at++; /* attributes are ignored */
     if (rest->at == rest->end || *rest->at != '>')
         return -1;
     rest->at++;
@@ -169,7 +169,7 @@ int ds_xml_string(const struct ds_xml_view *view, char *out, size_t size)
     return 0;
 }
 
-/* A character by its number, as UTF-8: how many bytes, or 0 where there is no such one. */
+/* A character by its number, as UTF-8. Returns how many bytes, or 0 where there is no such character. */
 static size_t put_character(unsigned long number, char out[4])
 {
     if (number == 0 || number > 0x10ffff || (number >= 0xd800 && number <= 0xdfff))
@@ -185,7 +185,7 @@ static size_t put_character(unsigned long number, char out[4])
     return n;
 }
 
-/* The entity at *at, which is moved behind it: how many bytes it is, or 0 where it is none. */
+/* Decodes the entity at *at, which is moved past it. Returns how many bytes it is, or 0 where it is none. */
 static size_t read_entity(const char **at, const char *end, char out[4])
 {
     static const struct {

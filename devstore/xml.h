@@ -1,4 +1,4 @@
-/* xml.h - what the XML API needs: text escaped, an element at a time taken apart, metadata from headers. */
+/* xml.h - what the XML API needs: escaped text, a parser that takes one element at a time, metadata from headers. */
 #ifndef MR_DEVSTORE_XML_H
 #define MR_DEVSTORE_XML_H
 
@@ -22,20 +22,20 @@ struct ds_xml_view {
 };
 /*
  * The next element inside *rest, which is moved past it: its name (no attributes) and what is between its tags. An
- * element may not hold another one of its own name. 1; 0: only blanks are left; -1: anything else.
+ * element may not contain another one of its own name. 1; 0: only blanks are left; -1: anything else.
  */
 int ds_xml_next(struct ds_xml_view *rest, struct ds_xml_view *name, struct ds_xml_view *content);
 /* Moves *rest past blanks, the declaration and comments at the start of a document. */
 void ds_xml_skip_prolog(struct ds_xml_view *rest);
 bool ds_xml_is(const struct ds_xml_view *view, const char *text);
-/* The text of a view, blanks around it cut off and the five entities decoded. 0, or -1: it is too long. */
+/* The text of a view, without blanks around it, and with the five entities decoded. 0, or -1: it is too long. */
 int ds_xml_string(const struct ds_xml_view *view, char *out, size_t size);
 
 /* The text of a view byte for byte, with every entity decoded, those of numbers too. 0, or -1: too long, or malformed. */
 int ds_xml_exact(const struct ds_xml_view *view, char *out, size_t size);
 
-/* What the request's headers give for the object that it makes: type, encoding, class, custom metadata, GCS's sums.
- * 0 or -1. */
+/* What the request's headers say of the object that it creates: type, encoding, class, custom metadata, GCS's sums. 0
+ * or -1. */
 int ds_xml_metadata(const struct ds_request *request, struct ds_metadata *metadata);
 
 #endif

@@ -1,4 +1,4 @@
-/* An object's metadata out of the headers of a request of the XML API, GCS's or S3's. */
+/* An object's metadata from the headers of a request of the XML API, GCS's or S3's. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void take_custom(void *cls, const char *name, const char *value)
     free(key);
 }
 
-/* "aws-chunked" is how the body came, not what the object is: it is cut off. */
+/* "aws-chunked" is how the body was sent, not what the object is: it is left out. */
 static int set_encoding(struct ds_metadata *metadata, const char *value)
 {
     char rest[256];

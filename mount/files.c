@@ -11,7 +11,7 @@
 #include "shm/ring/range_reader.h"
 
 #define BLOCK_BYTES (UINT64_C(8) << 20)
-#define SLICE_MS    100 /* between two looks at what else ends a wait */
+#define SLICE_MS    100 /* between two checks for what else ends a wait */
 #define BUSY_US     2000
 #define BUSY_TRIES  1000
 #define CONNECT_MS  2000
@@ -27,6 +27,7 @@ struct mr_file {
 
 /* ---- the data set ---- */
 
+/* 0 once the data set is READY and the client has its views; -1 with mr_error, also once *ended is set. */
 static int await_listing(struct mr_files *files, const volatile int *ended)
 {
     for (;;) {
@@ -126,7 +127,7 @@ void mr_file_close(struct mr_file *file)
     free(file);
 }
 
-/* BUSY is the moment in which the memory is divided anew. */
+/* Call it with files->lock held. BUSY lasts only while the memory is divided again. NULL with mr_error. */
 static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *number)
 {
     struct mr_lane lane;
@@ -149,6 +150,7 @@ static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *nu
     return NULL;
 }
 
+/* Gives the reader a new lane, in place of the one that it had. 0 or -1. */
 static int files_open_lane(struct mr_file *file)
 {
     let_lane_go(file);
@@ -189,12 +191,14 @@ static int to_errno(enum mr_code code)
     }
 }
 
+/* Logs mr_error, and returns it as -errno. */
 static ssize_t files_fail(const struct mr_file *file)
 {
     mr_log_error("%s: %s", file->path, mr_error_text());
     return -to_errno(mr_error_code());
 }
 
+/* The file's lock is held. How many bytes, or -errno. */
 static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, size_t length)
 {
     uint64_t done = 0, got;

@@ -1,6 +1,6 @@
 /*
  * files.h - files that are open: each an object of a data set that is read by ranges (shm/ring/range_reader.h), through
- * lanes of this process. Used by the threads of libfuse; one connection, and a lock on it.
+ * lanes of this process. Used by the threads of libfuse, with one connection and a lock on it.
  */
 #ifndef MR_MOUNT_FILES_H
 #define MR_MOUNT_FILES_H
@@ -20,19 +20,21 @@ struct mr_files {
     uint64_t block_bytes;
     struct mr_index index;
     atomic_bool ending;       /* waits end with EINTR */
-    int (*interrupted)(void); /* whether whoever reads has been */
+    int (*interrupted)(void); /* whether the process that reads has been interrupted */
     const char *label;        /* the URI, for messages */
 };
 
 struct mr_file;
 
-/* Connects, lists what is under the URI and waits for it: until *ended is set (by a signal), or it is there. 0 or -1. */
+/* Connects, has what is under the URI listed, and waits for that, or until *ended is set (by a signal). 0 or -1; call
+ * mr_files_close even then. */
 int mr_files_init(struct mr_files *files, const char *socket_path, const char *uri, const volatile int *ended,
                   int (*interrupted)(void));
 void mr_files_close(struct mr_files *files);
 /* Object `number`, whose name in messages is `path`. NULL: NO_MEMORY, CORRUPT. */
 struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char *path);
-/* All of [offset, offset + length) that there is: how much, or -errno, after a line in the log. Blocks. */
+/* Reads what there is of [offset, offset + length). Returns how much, or -errno, after a line in the log (none for
+ * EINTR). Blocks. */
 ssize_t mr_file_read(struct mr_file *file, uint64_t offset, void *buffer, size_t length);
 void mr_file_close(struct mr_file *file);
 

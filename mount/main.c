@@ -1,7 +1,7 @@
 /*
- * main.c - millrace-mount URI DIR [-- COMMAND ARGS...]: what is under the URI, as read-only files below DIR, by libfuse.
- * `millrace mount` and `millrace run --mount` start it, with MILLRACE_SOCKET. Without a command it serves until a signal or
- * `fusermount3 -u`; with one, until that has ended, and its exit status is the command's.
+ * main.c - millrace-mount URI DIR [-- COMMAND ARGS...]: shows what is under the URI as read-only files below DIR, by
+ * libfuse. `millrace mount` and `millrace run --mount` start it, with MILLRACE_SOCKET. Without a command it serves
+ * until a signal or `fusermount3 -u`; with one, until the command has ended, and its exit status is the command's.
  *
  * Threads: libfuse's serve requests; the first one waits for signals, which are blocked elsewhere.
  */
@@ -76,7 +76,7 @@ static int main_fail(const char *path)
     return -EIO;
 }
 
-/* What is there, or -errno. */
+/* 0 with what is there, or -errno. */
 static int main_find(const char *path, struct mr_tree_entry *found)
 {
     if (mr_tree_find(&tree, path, found) != 0)
@@ -164,7 +164,7 @@ static void *do_init(struct fuse_conn_info *connection, struct fuse_config *conf
 {
     config->kernel_cache = 1;
     config->entry_timeout = config->attr_timeout = config->negative_timeout = KEPT_S;
-    /* One read of a file at a time, in order: several would look like seeks. It is the reader that looks ahead. */
+    /* One read of a file at a time, in order: several would look like seeks. The range reader looks ahead. */
     connection->want &= ~(unsigned)FUSE_CAP_ASYNC_READ;
     return NULL;
 }
@@ -200,6 +200,7 @@ __attribute__((format(printf, 2, 0))) static void log_of_fuse(enum fuse_log_leve
         mr_log_debug("%s", line);
 }
 
+/* libfuse's loop. When it ends, SIGUSR1 wakes the first thread. */
 static void *serve(void *arg)
 {
     struct session *session = arg;
@@ -208,6 +209,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
+/* Mounts, and does not serve yet. 0 or -1; session->fuse may be set in either case, and must be destroyed. */
 static int mount_it(struct session *session, const char *uri)
 {
     char name[400], options[600];
@@ -223,7 +225,7 @@ static int mount_it(struct session *session, const char *uri)
         return -1;
     }
     snprintf(name, sizeof name, "%s", uri);
-    for (char *at = name; (at = strpbrk(at, ",\\")); at++) /* what divides options */
+    for (char *at = name; (at = strpbrk(at, ",\\")); at++) /* what separates options */
         *at = '_';
     snprintf(options, sizeof options, "ro,nosuid,nodev,default_permissions,subtype=millrace,fsname=%s", name);
     char *arguments[] = {"millrace-mount", "-o", options, NULL};
@@ -239,6 +241,7 @@ static int mount_it(struct session *session, const char *uri)
     return -1;
 }
 
+/* Ends the loop and joins its thread, which must have been started. It may have ended already. */
 static void unmount(struct session *session)
 {
     atomic_store(&files.ending, true);
@@ -249,6 +252,7 @@ static void unmount(struct session *session)
 
 /* ---- the command ---- */
 
+/* Returns the command's pid, or -1 with mr_error. In the child, as in a shell, 127 or 126 means that it cannot run. */
 static pid_t main_start(char *const argv[])
 {
     pid_t pid = fork();
@@ -263,7 +267,8 @@ static pid_t main_start(char *const argv[])
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* Until the command has ended: its status. Signals are for it, unless the terminal has sent them to it too. */
+/* Waits until the command has ended and returns its exit status. Signals are passed on to it, except those of the
+ * terminal, which has sent them to it too. */
 static int await_command(pid_t pid, const sigset_t *signals)
 {
     for (;;) {
@@ -278,7 +283,7 @@ static int await_command(pid_t pid, const sigset_t *signals)
     }
 }
 
-/* Until a signal, or the end of the session, which sends one. */
+/* Waits for a signal, or the end of the session, which sends one. */
 static void await_end(const sigset_t *signals)
 {
     while (sigwaitinfo(signals, NULL) < 0)
@@ -290,7 +295,7 @@ static void main_on_signal(int number)
     ended = number;
 }
 
-/* While the listing goes on a signal ends it; then all are waited for. */
+/* Signals end the listing while it goes on; later they are blocked and waited for. */
 static void catch_signals(sigset_t *signals)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};
@@ -315,6 +320,7 @@ static void say(const char *uri, const char *dir)
                 files.index.info.total_bytes);
 }
 
+/* Returns the exit status, with mr_error where the mount itself failed. */
 static int main_run(const char *uri, const char *dir, char *const *command)
 {
     struct session session = {.first = pthread_self(), .dir = dir};

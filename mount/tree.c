@@ -5,13 +5,14 @@
 
 #include "base/error.h"
 
+/* The number of the first name that is not below key; the count where there is none. 0 or -1 (CORRUPT). */
 static int lower_bound(const struct mr_index *index, const char *key, uint64_t *number)
 {
     bool is_there;
     return mr_index_lower_bound(index, key, strlen(key), number, &is_there);
 }
 
-/* 1 where a name begins with `start`, 0, or -1. */
+/* 1 if a name begins with `start`, 0 if none does, -1 (CORRUPT). */
 static int any_with(const struct mr_index *index, const char *start)
 {
     char name[MR_INDEX_NAME_SIZE];
@@ -32,7 +33,7 @@ static bool is_part(const char *part, size_t length)
            !(length == 2 && part[0] == '.' && part[1] == '.');
 }
 
-/* The name of a path, with room for a slash and what follows. 0; -1: longer than any. */
+/* The object name of a path, with room for a slash after it. 0, or -1 without mr_error: longer than any name. */
 static int tree_name_of(const struct mr_tree *tree, const char *path, char name[MR_INDEX_NAME_SIZE + 1])
 {
     int n = snprintf(name, MR_INDEX_NAME_SIZE, "%s%s", tree->top, path + (path[0] == '/'));
@@ -81,7 +82,7 @@ int mr_tree_walk_init(struct mr_tree_walk *walk, const struct mr_tree *tree, con
     return 0;
 }
 
-/* Past all that is below the folder whose name, with its slash, is the first `length` bytes of iter.name. */
+/* Skips all that is below the folder whose name, with its slash, is the first `length` bytes of iter.name. */
 static int skip_folder(struct mr_tree_walk *walk, size_t length)
 {
     char after[MR_INDEX_NAME_SIZE];
@@ -96,7 +97,7 @@ static int skip_folder(struct mr_tree_walk *walk, size_t length)
     return 0;
 }
 
-/* Past a file: 1 where a folder hides it, 0, or -1. What begins with its name can only come right after it. */
+/* Skips a file: 1 if a folder hides it, 0 if not, -1. Names that begin with the file's come right after it. */
 static int skip_file(struct mr_tree_walk *walk)
 {
     char start[MR_INDEX_NAME_SIZE + 1];

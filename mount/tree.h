@@ -1,11 +1,11 @@
 /*
  * tree.h - the names of an index as files and folders.
  *
- * A name's slashes divide it into folders. Not shown are names that are no paths: with a part that is empty, "." or "..",
- * or longer than 255 bytes; and an object whose name is a folder's too, which the folder hides.
+ * A name's slashes divide it into folders. Not shown are names that are not paths, with a part that is empty, "." or
+ * "..", or longer than 255 bytes, and an object whose name is also a folder's, which the folder hides.
  *
- * Everything is found by binary search in the index, which is borrowed: nothing is kept for each name. Read by any number
- * of threads.
+ * Everything is found by binary search in the index, which is borrowed: nothing is stored per name. Any number of
+ * threads may read it.
  */
 #ifndef MR_MOUNT_TREE_H
 #define MR_MOUNT_TREE_H
@@ -32,7 +32,7 @@ struct mr_tree_entry {
 /* What has this path ("/" or "/a/b"). 0, also for NONE, or -1 (CORRUPT). */
 int mr_tree_find(const struct mr_tree *tree, const char *path, struct mr_tree_entry *found);
 
-/* The entries of a folder in the order of their bytes. */
+/* The entries of a folder in bytewise order. */
 struct mr_tree_walk {
     const struct mr_tree *tree;
     struct mr_index_iter iter;

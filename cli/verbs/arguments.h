@@ -1,5 +1,5 @@
 /*
- * arguments.h - the arguments of a verb, parsed and checked by the table of verbs.h. No request is made for it.
+ * arguments.h - the arguments of a verb, parsed and checked by the table of verbs.h. No request is made for that.
  *
  * Options may stand before and after the operands, in short and long form: -lr, -c FILE, -cFILE, --config FILE,
  * --config=FILE, and unique beginnings of long names. "--" ends them. An option given twice counts as its last value.
@@ -38,7 +38,8 @@ struct mr_arguments {
 
 /*
  * Parses and checks. Texts and argv are kept by reference; argv ends with NULL. At --help it stops, and nothing is
- * checked. 0, or -1 (USAGE); the values that were parsed before are kept, and mr_arguments_close is due as well.
+ * checked. 0, or -1 (USAGE); the values that were parsed before are kept, and mr_arguments_close must be called then,
+ * too.
  */
 int mr_arguments_parse(struct mr_arguments *arguments, const struct mr_verb *verb, char **argv);
 void mr_arguments_close(struct mr_arguments *arguments);

@@ -154,14 +154,14 @@ static int check_operands(const struct mr_arguments *arguments)
     return 0;
 }
 
-/* A source that is a store's URI names an object; where the target gets its name from, the copy itself finds. */
+/* A source that is a URI must name an object; the copy itself finds out what the target is called. */
 static int check_cp(const struct mr_arguments *arguments)
 {
     const char *source = arguments->operands[0];
     return strstr(source, "://") ? check_uri(source, true) : 0;
 }
 
-/* Nothing is deleted where one of them is wrong. */
+/* All URIs are checked first: nothing is deleted where one of them is wrong. */
 static int check_rm(const struct mr_arguments *arguments)
 {
     for (uint32_t i = 0; i < arguments->operand_count; i++)

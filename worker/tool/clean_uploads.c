@@ -9,7 +9,7 @@
 #include "worker/cleanup/upload_record.h"
 #include "worker/store/upload_parts.h"
 
-#define AGE_S 86400 /* of an upload in a bucket that somebody may still be sending */
+#define AGE_S 86400 /* until this age an upload in a bucket may still be in progress */
 
 struct upload {
     char *name, *id;
@@ -37,6 +37,7 @@ static void page_close(struct page *page)
     free(page->next_id);
 }
 
+/* NULL for NULL, and without memory, which sets page->bad. */
 static char *clean_uploads_copy(struct page *page, const char *text)
 {
     char *copied = text ? strdup(text) : NULL;
@@ -44,6 +45,7 @@ static char *clean_uploads_copy(struct page *page, const char *text)
     return copied;
 }
 
+/* Copies the page, which is valid only during the call. */
 static void clean_uploads_page_arrived(void *arg, const struct mr_store_result *result,
                                        const struct mr_store_pending_page *from)
 {
@@ -65,6 +67,7 @@ static void clean_uploads_page_arrived(void *arg, const struct mr_store_result *
     page->next_id = clean_uploads_copy(page, from->next_id);
 }
 
+/* Prints the upload, or adds it to the list of --json. A negative (unknown) age is shown as 0. */
 static void clean_uploads_show(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
 {
     char *uri = mr_uri_format(clean->uri->scheme, clean->uri->bucket, upload->name);
@@ -76,6 +79,8 @@ static void clean_uploads_show(const struct mr_clean_uploads *clean, const struc
     free(uri);
 }
 
+/* Called for each upload that a dead run of this machine has recorded. Without memory it is skipped: its age
+ * decides. */
 static void note_dead(void *arg, const struct mr_upload_entry *entry, const char *path)
 {
     struct mr_clean_uploads *clean = arg;
@@ -98,6 +103,7 @@ static bool is_dead_ones(const struct mr_clean_uploads *clean, const char *id)
     return false;
 }
 
+/* Whether the upload may be removed. age_s < 0: unknown, and only --all or a dead run's record condemns it. */
 static bool is_condemned(const struct mr_clean_uploads *clean, const struct upload *upload, int64_t age_s)
 {
     if (clean->all)
@@ -120,7 +126,7 @@ static void aborted(void *arg, const struct mr_store_result *result)
     mr_tool_answer(arg, result);
 }
 
-/* 0, or -1 where the command is to end. */
+/* Removes the upload if it is condemned. A removal that fails is only counted: -1 only after a signal. */
 static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload, int64_t now_s)
 {
     int64_t age_s = upload->started_s && now_s ? now_s - upload->started_s : -1;
@@ -152,7 +158,7 @@ static bool has_none(const struct page *page)
            !strstr(mr_error_text(), "NoSuchBucket");
 }
 
-/* 1: there are more; 0: that was all; -1: mr_error. */
+/* 1: there are more; 0: that was all, or listing is denied (clean->denied); -1 with mr_error. */
 static int next_page(struct mr_clean_uploads *clean, struct page *page, const char *prefix)
 {
     struct page next = {.tool = clean->tool};

@@ -21,6 +21,8 @@ struct dead {
     unsigned count;
 };
 
+/* Called for each recorded upload: counts it under its endpoint, of which it keeps the oldest. Endpoints beyond
+ * ENDPOINTS_MAX are left out. */
 static void found(void *arg, const struct mr_upload_entry *entry, const char *path)
 {
     struct dead *dead = arg;

@@ -29,13 +29,14 @@ struct probe {
     uint64_t generation;
     char etag[MR_ETAG_SIZE], id[MR_STORE_NAME_MAX], text[600];
     bool has_crc32c;
-    bool left;     /* something was not removed, so that its name cannot be used again */
-    char why[620]; /* words of the last thing that was neither done nor refused as it must be */
+    bool left;     /* something could not be removed, so its name cannot be used again */
+    char why[620]; /* text of the last failure that was not the refusal expected */
 };
 
 /* ---- single requests, each once: 0, or -1 with mr_error ---- */
 
-/* The end of a request that has been sent, also after a signal, but for no longer than some seconds: its code. */
+/* Waits, even after a signal, for the answer to a request that has been sent, but for REMOVE_NS at most. Returns its
+ * code. */
 static enum mr_code settle(struct probe *p, struct mr_store_call *call)
 {
     p->tool->code = MR_E_TIMEOUT; /* where no answer comes */
@@ -49,22 +50,24 @@ static enum mr_code settle(struct probe *p, struct mr_store_call *call)
     return p->tool->code;
 }
 
-/* The same of what removes something; that it is not there is well. */
+/* The same for a removal, for which NOT_FOUND counts as success. A failure sets p->left. */
 static void settle_removal(struct probe *p, struct mr_store_call *call)
 {
     enum mr_code code = settle(p, call);
     p->left = p->left || (code != MR_OK && code != MR_E_NOT_FOUND);
 }
 
+/* 0, or -1 with the error's text in p->text. After a signal a new request is not sent (-1, no text), but one that was
+ * sent is settled. */
 static int await(struct probe *p, struct mr_store_call *call)
 {
     bool answered = true;
-    if (call && mr_tool_interrupted()) { /* it goes out in the next step, which there is not */
+    if (call && mr_tool_interrupted()) { /* it would be sent in the next step, which will not come */
         mr_store_cancel(call);
         return -1;
     }
     int rc = call ? mr_tool_wait(p->tool, &answered) : -1;
-    if (!answered) /* what it makes has to be known, to be removed */
+    if (!answered) /* what it creates must be known, to be removed */
         settle(p, call);
     if (rc != 0)
         snprintf(p->text, sizeof p->text, "%s", mr_error_text());
@@ -114,7 +117,8 @@ static void on_each(void *arg, const struct mr_store_result *result, const struc
     mr_tool_answer(p->tool, each ? each : result);
 }
 
-/* length bytes, of which the first is `first`. etag: of match. */
+/* Writes SMALL bytes, the first of which is `first`; a crc_off other than 0 makes their checksum wrong. match, etag:
+ * the version to be replaced; 0: there must be none. */
 static int insert(struct probe *p, const char *name, unsigned char first, uint32_t crc_off, uint64_t match,
                   const char *etag)
 {
@@ -148,7 +152,8 @@ static void drop_upload(struct probe *p, const char *name)
     p->id[0] = 0;
 }
 
-/* An object in `count` upload parts, all but the last of `length` bytes, whose size is said to be size_off more. */
+/* Writes an object in `count` upload parts, all but the last of `length` bytes, and declares its size as size_off more.
+ * On failure the upload is aborted. */
 static int upload(struct probe *p, const char *name, unsigned count, uint64_t length, uint64_t size_off)
 {
     struct mr_upload_part parts[2] = {{.number = 1}, {.number = 2}};
@@ -217,7 +222,7 @@ static bool put_findings(char *out, size_t size, const struct finding *findings,
     return all;
 }
 
-/* A request that had to be refused with `wanted` has ended so. The words of another refusal: in p->why. */
+/* Judges the end of a request that had to be refused with `wanted`. The text of any other failure goes to p->why. */
 static enum verdict judge(struct probe *p, int rc, enum mr_code wanted)
 {
     if (rc == 0 || mr_error_code() == wanted)
@@ -228,7 +233,7 @@ static enum verdict judge(struct probe *p, int rc, enum mr_code wanted)
 
 /* ---- conditions ---- */
 
-/* Of an old version, while another is there. */
+/* Deletes an old version while a newer one exists, which must be refused. */
 static enum verdict judge_delete(struct probe *p, uint64_t old, const char *old_etag)
 {
     const struct mr_store_name name = {
@@ -236,7 +241,7 @@ static enum verdict judge_delete(struct probe *p, uint64_t old, const char *old_
     return judge(p, await(p, mr_store_delete_batch(p->store, &name, 1, on_each, p)), MR_E_CHANGED);
 }
 
-/* 0, or -1: nothing can be written at all. */
+/* 0, or -1: nothing can be written at all, or a signal has come. */
 static int check_conditions(struct probe *p)
 {
     char old_etag[MR_ETAG_SIZE], found[300];
@@ -251,11 +256,11 @@ static int check_conditions(struct probe *p)
     uint64_t old = p->generation;
     snprintf(old_etag, sizeof old_etag, "%s", p->etag);
     findings[count++] = (struct finding){"of new objects", judge(p, insert(p, p->name, 2, 0, 0, NULL), MR_E_EXISTS)};
-    if (insert(p, p->name, 3, 0, MR_STORE_ANY, NULL) != 0) /* whatever is there now, it is another version */
+    if (insert(p, p->name, 3, 0, MR_STORE_ANY, NULL) != 0) /* replaces any version by a new one */
         snprintf(p->why, sizeof p->why, ": %s", p->text);
     findings[count++] =
         (struct finding){"of replaced ones", judge(p, insert(p, p->name, 4, 0, old, old_etag), MR_E_CHANGED)};
-    if (p->uri->scheme != MR_SCHEME_GS && mr_store_has_parts(p->store)) /* those of gs have none */
+    if (p->uri->scheme != MR_SCHEME_GS && mr_store_has_parts(p->store)) /* those to gs take no conditions */
         findings[count++] =
             (struct finding){"of uploads in parts", judge(p, upload(p, p->name, 1, SMALL, 0), MR_E_EXISTS)};
     findings[count++] = (struct finding){"of deletes", judge_delete(p, old, old_etag)};
@@ -269,14 +274,15 @@ static int check_conditions(struct probe *p)
 
 /* ---- checksums and sizes ---- */
 
-/* By the store, for what was wrong with it. */
+/* Whether the store refused the request for what was wrong with it. */
 static bool is_refused(int rc)
 {
     enum mr_code code = mr_error_code();
     return rc != 0 && code != MR_E_BUSY && code != MR_E_NET && code != MR_E_TIMEOUT && code != MR_E_DENIED;
 }
 
-/* In a store that sends checksums whatever the configuration says. false: it takes none. */
+/* p->store sends checksums whatever the configuration says. false: the store accepts none. *good: it keeps and compares
+ * them. */
 static bool look_at_checksums(struct probe *p, bool *good)
 {
     bool kept, compared, parts, sizes;
@@ -302,7 +308,7 @@ static bool look_at_checksums(struct probe *p, bool *good)
     return true;
 }
 
-/* Of s3, where they are sent as [s3] checksums says. */
+/* For s3 only, where [s3] checksums decides whether they are sent. */
 static void check_checksums(struct probe *p)
 {
     struct mr_store *usual = p->store;
@@ -319,7 +325,7 @@ static void check_checksums(struct probe *p)
     p->store = usual;
 }
 
-/* Which upload parts it takes: the smallest size of all but the last. */
+/* Reports the smallest size that the store accepts for upload parts other than the last. */
 static void check_parts(struct probe *p)
 {
     if (!mr_store_has_parts(p->store) || p->left)

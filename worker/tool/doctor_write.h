@@ -1,5 +1,5 @@
 /*
- * doctor_write.h - what a store does with the conditions, the checksums and the sizes of writes, found by writing: for
+ * doctor_write.h - how a store treats the conditions, checksums and sizes of writes, found out by writing, for
  * `millrace doctor --write`.
  */
 #ifndef MR_WORKER_TOOL_DOCTOR_WRITE_H
@@ -7,13 +7,13 @@
 
 #include "worker/tool/tool.h"
 
-/* A line of doctor's: level ("ok", "note", "fail"), what was looked at, what was found. */
+/* Prints one line of doctor: level ("ok", "note", "fail"), what was checked, what was found. */
 typedef void mr_doctor_line_fn(const char *level, const char *what, const char *text);
 
 /*
- * Writes objects of a new name below uri (not more than 5 MiB and 64 KiB each), reports a line for each thing, and
- * removes them. 0 also where something failed, which is a line then; -1 after a signal: what was written is removed
- * all the same, where the store takes that.
+ * Writes objects with new names below uri (at most 5 MiB and 64 KiB each), reports a line for each check, and removes
+ * them. 0 even where a check failed, which its line says; -1 without memory, and after a signal, when what was written
+ * is still removed if the store allows it.
  */
 int mr_doctor_write(struct mr_tool *tool, const struct mr_uri *uri, mr_doctor_line_fn *line);
 

@@ -91,6 +91,7 @@ void mr_download_destroy(struct mr_download *d)
     free(d);
 }
 
+/* Keeps the download's first failure only. */
 static void piece_arrived(void *arg, const struct mr_transfer_result *result)
 {
     struct piece *piece = arg;
@@ -103,6 +104,7 @@ static void piece_arrived(void *arg, const struct mr_transfer_result *result)
     snprintf(d->failure, sizeof d->failure, "%s", result->text);
 }
 
+/* Requests the bytes from d->asked on into a free piece, without blocking. 0 or -1. */
 static int start_piece(struct mr_download *d, struct piece *piece)
 {
     uint64_t left = d->end - d->asked;
@@ -122,7 +124,7 @@ static int start_piece(struct mr_download *d, struct piece *piece)
         .size = d->object.size,
         .offset = d->asked,
         .length = piece->length,
-        .crc32c = d->object.crc32c, /* a wrong one is fetched again where one piece is all */
+        .crc32c = d->object.crc32c, /* where one piece is the whole object, a corrupt one is fetched again */
         .has_crc32c = whole && piece->length == left && d->object.has_crc32c,
         .dest = piece->data,
     };
@@ -133,6 +135,7 @@ static int start_piece(struct mr_download *d, struct piece *piece)
     return 0;
 }
 
+/* Checks the crc32c of an object that was downloaded whole, where the store has one. 0, or -1 (CORRUPT). */
 static int check_whole(const struct mr_download *d)
 {
     if (d->first != 0 || d->end != d->object.size || !d->object.has_crc32c || d->crc32c == d->object.crc32c)

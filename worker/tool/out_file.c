@@ -12,7 +12,8 @@
 #include "base/error.h"
 #include "worker/store/leftovers.h"
 
-/* A name beside path that nothing has, which others remove some time after our death (leftovers.h). */
+/* An unused name in path's folder, which other processes remove some time after our death (leftovers.h). 0, or -1
+ * (USAGE). */
 static int temporary_name(const char *path, char out[PATH_MAX])
 {
     char name[MR_LEFTOVER_SIZE];
@@ -26,14 +27,14 @@ static int temporary_name(const char *path, char out[PATH_MAX])
     return -1;
 }
 
-/* A file with a name of its own beside the path. 0, or -1 with mr_error. */
+/* Creates a file with a temporary name in the path's folder. 0, or -1 with mr_error. */
 static int open_named(struct mr_out_file *file)
 {
     if (temporary_name(file->path, file->named) != 0)
         return -1;
     file->fd = open(file->named, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file->fd >= 0) {
-        (void)mr_leftover_lock(file->fd); /* nobody else knows it yet */
+        (void)mr_leftover_lock(file->fd); /* no other process knows it yet */
         return 0;
     }
     file->named[0] = '\0';
@@ -41,12 +42,13 @@ static int open_named(struct mr_out_file *file)
     return -1;
 }
 
+/* Creates a file without a name, or with a temporary one where the file system needs it. 0, or -1 with mr_error. */
 static int open_regular(struct mr_out_file *file)
 {
     char folder[PATH_MAX];
     if (mr_durable_folder_of(file->path, folder, sizeof folder) != 0)
         return -1;
-    /* A file without a name gets one by way of /proc. */
+    /* An unnamed file gets its name through /proc. */
     bool unnamed = access("/proc/self/fd", X_OK) == 0;
     file->fd = unnamed ? open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
     if (file->fd >= 0)
@@ -82,7 +84,7 @@ int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent)
     return -1;
 }
 
-/* An existing file's mode stays. */
+/* Preserves the mode of a file that is replaced. */
 static void keep_mode(const struct mr_out_file *file)
 {
     struct stat st;
@@ -90,7 +92,7 @@ static void keep_mode(const struct mr_out_file *file)
         (void)fchmod(file->fd, st.st_mode & 0777);
 }
 
-/* All of one file into another. 0, or -1 with errno. */
+/* Copies all of one file into another. 0, or -1 with errno. */
 static int copy_all(int from, int to)
 {
     enum { ONE = 1 << 20 };
@@ -111,7 +113,7 @@ static int copy_all(int from, int to)
     return n < 0 ? -1 : 0;
 }
 
-/* The file system gives no name to what was opened without one: its bytes go into a file that has one. 0, or -1 with
+/* For a file system that cannot give an unnamed file a name: copies its bytes into a file that has one. 0, or -1 with
  * errno. */
 static int copy_to_named(struct mr_out_file *file, const char *open_file)
 {
@@ -143,7 +145,7 @@ static int give_name(struct mr_out_file *file)
         bool exists = errno == EEXIST;
         if (exists && file->absent)
             return -1;
-        /* A link replaces nothing: it gets a name of its own first. */
+        /* A link does not replace a file: it gets a temporary name first. */
         if (exists && temporary_name(file->path, file->named) != 0)
             return -1;
         if (!exists || linkat(AT_FDCWD, open_file, AT_FDCWD, file->named, AT_SYMLINK_FOLLOW) != 0) {

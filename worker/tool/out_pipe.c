@@ -21,11 +21,11 @@ int mr_out_pipe_init(struct mr_out_pipe *pipe, int fd, const char *what)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int own = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    if (own >= 0) { /* else, without /proc, a write may wait */
+    if (own >= 0) { /* otherwise, without /proc, a write may block */
         pipe->fd = own;
         pipe->own = true;
     }
-    (void)fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_BYTES); /* fewer turns between the two; refused, it works as it is */
+    (void)fcntl(pipe->fd, F_SETPIPE_SZ, PIPE_BYTES); /* fewer switches between the two; it works without */
     struct epoll_event event = {.events = EPOLLOUT};
     pipe->ready = epoll_create1(EPOLL_CLOEXEC);
     if (pipe->ready >= 0 && epoll_ctl(pipe->ready, EPOLL_CTL_ADD, pipe->fd, &event) == 0)

@@ -10,7 +10,7 @@
 #include "base/size.h"
 
 #define EVERY_NS (100 * MR_MILLISECOND_NS)
-#define FIRST_NS (300 * MR_MILLISECOND_NS) /* what is done before is not shown at all */
+#define FIRST_NS (300 * MR_MILLISECOND_NS) /* a command that ends before is not shown at all */
 
 void mr_progress_begin(struct mr_progress *progress, const char *what, uint64_t total, bool bytes)
 {

@@ -8,7 +8,7 @@
 struct mr_progress {
     bool shown; /* standard error is a terminal */
     const char *what;
-    bool bytes;     /* of counts: bytes, or things */
+    bool bytes;     /* the counts are bytes, not things */
     uint64_t total; /* 0: not known */
     int64_t began_ns, drawn_ns;
 };

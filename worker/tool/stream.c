@@ -19,7 +19,7 @@ struct listing {
     bool failed;
 };
 
-/* A copy of the object, with its name. */
+/* Appends a copy of the object and its name. -1 without mr_error: no memory. */
 static int stream_add(struct mr_stream_list *list, const struct mr_download_object *object)
 {
     if (list->count == list->room) {
@@ -62,6 +62,7 @@ static void stream_page_arrived(void *arg, const struct mr_store_result *result,
     listing->failed = listing->failed || (page->next_token && !listing->token) || (page->count > 0 && !listing->last);
 }
 
+/* Appends all objects below the prefix. 0, or -1 with mr_error. Blocks. */
 static int list_below(struct mr_stream_list *list, struct mr_tool *tool, struct mr_store *store, const char *prefix)
 {
     struct listing listing = {.list = list, .tool = tool, .store = store};
@@ -79,7 +80,7 @@ static int list_below(struct mr_stream_list *list, struct mr_tool *tool, struct 
     return rc;
 }
 
-/* The object itself: 1, 0 where there is none, -1. */
+/* Appends the object of that name: 1, 0 where there is none, -1. */
 static int add_object(struct mr_stream_list *list, struct mr_tool *tool, struct mr_store *store, const char *name)
 {
     struct mr_download_object found;
@@ -157,6 +158,7 @@ void mr_stream_destroy(struct mr_stream *stream)
     free(stream);
 }
 
+/* The download of object k of the order, begun if it was not. NULL with mr_error. */
 static struct mr_download **begun(struct mr_stream *stream, size_t k)
 {
     struct mr_download **at = &stream->ahead[k % AHEAD_OBJECTS];

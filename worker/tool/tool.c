@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-#define STEP_MS 200 /* so long after a signal that came just before a wait */
+#define STEP_MS 200 /* how long a signal that comes just before a wait goes unnoticed */
 
 static volatile sig_atomic_t interrupted; /* the signal */
 static bool json_errors;
@@ -24,8 +24,9 @@ static void tool_on_signal(int number)
 }
 
 /*
- * Who read our output has gone: as for any filter, that is the end. A server that closed its connection sends the same
- * signal where TLS is written without MSG_NOSIGNAL (libcurl 7.81); the write fails, and is dealt with where it was made.
+ * The reader of our output has left: as for any filter, that ends the command. A server that closes its connection
+ * raises the same signal where TLS is written without MSG_NOSIGNAL (libcurl 7.81); then the write fails, and its caller
+ * handles that.
  */
 static void on_broken_pipe(int number)
 {
@@ -35,7 +36,7 @@ static void on_broken_pipe(int number)
         if (early_end_is_success)
             _exit(0);
         signal(number, SIG_DFL);
-        raise(number); /* it is blocked here, and comes at our return */
+        raise(number); /* it is blocked here, and delivered at our return */
     }
     errno = errnum;
 }
@@ -45,6 +46,7 @@ void mr_tool_end_with_reader(void)
     early_end_is_success = true;
 }
 
+/* A signal that was ignored when we started (nohup) stays ignored. */
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -178,7 +180,7 @@ int mr_tool_await(struct mr_tool *tool, struct mr_transfer *started)
         return -1;
     bool answered;
     int rc = mr_tool_wait(tool, &answered);
-    if (!answered) /* its argument ends with our caller */
+    if (!answered) /* its argument does not outlive our caller */
         mr_transfer_cancel(tool->net.engine, started);
     return rc;
 }

@@ -1,9 +1,10 @@
 /*
- * tool.h - the commands of `millrace` that need the network: it becomes millrace-worker with the same arguments.
+ * tool.h - the commands of `millrace` that need the network: for these it becomes millrace-worker, with the same
+ * arguments.
  *
  * A command opens what it needs once, starts transfers and steps the loop until they have answered. SIGINT, SIGTERM and
  * SIGHUP end a step, so that a command removes what is half done; mr_tool_fail then ends the process by that signal.
- * SIGPIPE ends it at once where nobody reads standard output any more.
+ * SIGPIPE ends it at once when standard output has no reader any more.
  */
 #ifndef MR_WORKER_TOOL_TOOL_H
 #define MR_WORKER_TOOL_TOOL_H
@@ -52,25 +53,25 @@ void mr_tool_close(struct mr_tool *tool);
 struct mr_store *mr_tool_open(struct mr_tool *tool, const char *text, struct mr_uri *uri);
 /* From the callback of a transfer that mr_tool_await waits for. */
 void mr_tool_answer(struct mr_tool *tool, const struct mr_store_result *result);
-/* Runs the loop until that answer is there: 0, or -1 with its error. started NULL: it could not start, -1. When the loop
- * fails, or a signal ends it, the transfer is cancelled. */
+/* Runs the loop until the answer has come: 0, or -1 with its error. -1 for started == NULL: it could not start. When
+ * the loop fails, or a signal ends it, the transfer is cancelled. */
 int mr_tool_await(struct mr_tool *tool, struct mr_transfer *started);
-/* The same for what the caller cancels itself where *answered is false. */
+/* The same for a request that the caller must cancel itself where *answered is false. */
 int mr_tool_wait(struct mr_tool *tool, bool *answered);
 /* One step of the loop: 0, or -1 with mr_error, also after a signal. */
 int mr_tool_step(struct mr_tool *tool);
-/* The same, which also ends once that descriptor can be read. */
+/* The same; also returns once that descriptor is readable. */
 int mr_tool_step_or(struct mr_tool *tool, int fd);
-/* All of it to a file or pipe, which `what` names in the error: 0, or -1, also after a signal. */
+/* Writes all of it to a file or pipe, which `what` names in the error: 0, or -1, also after a signal. */
 int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
-/* Where standard output is a pipe whose reader leaves, the command has done its work: status 0 and not SIGPIPE. */
+/* From now on, a reader of standard output that leaves ends the command with status 0, not by SIGPIPE. */
 void mr_tool_end_with_reader(void);
-/* After a signal that ends the command. */
+/* Whether a signal that ends the command has come. */
 bool mr_tool_interrupted(void);
-/* Prints a JSON string; bytes that are no UTF-8 as they are. */
+/* Prints a JSON string; bytes that are not UTF-8 are printed as they are. */
 void mr_tool_print_json(FILE *out, const char *text);
-/* Prints mr_error, with --json where the verb has that as {"code": "not found", "error": "..."}: the exit status. After
- * a signal it does not return: the process ends by it. */
+/* Prints mr_error, or, with --json where the verb has that, {"code": "not found", "error": "..."}, and returns the exit
+ * status. After a signal it does not return: the process ends by that signal. */
 int mr_tool_fail(const char *verb);
 
 #endif

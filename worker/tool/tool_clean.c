@@ -2,8 +2,9 @@
  * tool_clean.c - `millrace clean`: removes what dead runs have left in a bucket or folder: composed objects, temporary
  * parts of checkpoints, unfinished uploads.
  *
- * What a run removes by itself at its start (temporary.h), by hand: after the last run of a job, from any machine, or
- * at another age; and unfinished uploads, of which a run removes only those of its machine (clean_uploads.h).
+ * It removes by hand what a run removes at its start (temporary.h): after a job's last run, from any machine, or with
+ * another age limit. It also removes unfinished uploads, of which a run removes only those of its own machine
+ * (clean_uploads.h).
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -46,9 +47,10 @@ static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64
                                               known && mr_run_lives(&clean->life, maker.run, clean->marks));
 }
 
+/* Prints the object, or adds it to the list of --json. */
 static void tool_clean_show(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
 {
-    if (age_s < 0) /* it is not known, and --all takes it all the same */
+    if (age_s < 0) /* unknown, and --all takes it anyway */
         age_s = 0;
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, item->name);
     if (clean->objects)
@@ -60,6 +62,7 @@ static void tool_clean_show(struct clean *clean, const struct mr_store_item *ite
     free(uri);
 }
 
+/* Called by the sweep for each object: whether to remove it. Shows those that it condemns. */
 static bool verdict(void *arg, const struct mr_store_item *item, int64_t age_s)
 {
     struct clean *clean = arg;
@@ -77,6 +80,7 @@ static void progressed(void *arg, const struct mr_sweep_result *so_far)
     mr_progress_update(&clean->progress, clean->dry_run ? so_far->seen : so_far->removed);
 }
 
+/* Sets mr_error where the sweep itself failed. Single failures are kept for the report. */
 static void done(void *arg, const struct mr_sweep_result *result)
 {
     struct clean *clean = arg;
@@ -87,7 +91,7 @@ static void done(void *arg, const struct mr_sweep_result *result)
         mr_error_set(result->code, "%s", result->text);
 }
 
-/* Temporary objects, which lie in one place of the bucket. */
+/* Removes temporary objects, which lie in one place of the bucket. 0, or -1 with mr_error. Blocks. */
 static int sweep_objects(struct clean *clean, struct mr_store *store)
 {
     clean->marks = mr_dead_marks_take(MARKS_MAX);
@@ -120,6 +124,8 @@ static bool is_whole_bucket(const struct clean *clean)
     return clean->uri.scheme == MR_SCHEME_GS && !clean->uri.key[0];
 }
 
+/* Where listing uploads is denied, a whole bucket still succeeds, since its objects were swept; a prefix or folder
+ * fails. */
 static int tool_clean_run(struct clean *clean, const char *text)
 {
     if (mr_tool_init(&clean->tool) != 0)
@@ -168,6 +174,7 @@ static void print_dead_uploads(void *arg, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
+/* Prints the sums: with --json the whole report on standard output, otherwise on standard error beside the list. */
 static void tool_clean_report(const struct clean *clean)
 {
     const struct mr_sweep_result *r = &clean->result;

@@ -19,7 +19,7 @@ struct compose {
     unsigned count;
     struct mr_store_compose_request request;
     bool if_absent;
-    uint64_t size, generation; /* of what came out */
+    uint64_t size, generation; /* of the composed object */
     uint32_t crc32c;
 };
 
@@ -33,7 +33,7 @@ static int open_all(struct compose *c, char **uris)
     return 0;
 }
 
-/* What must come out: the sources as they are now, one after the other. */
+/* Looks up the sources, pins their generations, and sets the size and crc32c that the result must have. 0 or -1. */
 static int look_up_sources(struct compose *c)
 {
     c->request.has_size = c->request.has_crc32c = true;
@@ -49,6 +49,7 @@ static int look_up_sources(struct compose *c)
     return 0;
 }
 
+/* Sets the precondition: the target's current generation, or 0, which requires that it is absent. */
 static int look_up_target(struct compose *c)
 {
     c->request.generation_match = 0;

@@ -1,6 +1,6 @@
 /*
  * tool_cp.c - `millrace cp SRC DST`: between files, standard input and output, and objects. Bytes stream in order from
- * a source to a target; what a target has taken becomes visible at its end, or not at all.
+ * a source to a target; the target becomes visible whole at the end, or not at all.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ struct place {
     struct mr_store *store; /* NULL: a file, or a standard stream */
     struct mr_uri uri;
     const char *path; /* of a file; NULL: a standard stream */
-    char *made;       /* a target's name with that of the source after it */
+    char *made;       /* a target's name with the source's last component appended */
 };
 
 struct copy {
@@ -48,6 +48,7 @@ struct copy {
 
 /* ---- places ---- */
 
+/* "-" is a standard stream; file:// and text without a scheme name files. 0 or -1. */
 static int parse_place(struct copy *copy, struct place *place, const char *text)
 {
     place->text = text;
@@ -72,6 +73,7 @@ static const char *tool_cp_name_of(const struct place *place)
     return place->store ? place->uri.key : place->path;
 }
 
+/* Not for a standard stream. An existing local folder needs no slash. */
 static bool is_folder(const struct place *place)
 {
     const char *name = tool_cp_name_of(place);
@@ -80,7 +82,7 @@ static bool is_folder(const struct place *place)
     return length == 0 || name[length - 1] == '/' || (!place->store && stat(name, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
-/* A target that is a folder or a prefix: the last component of the source's name is put after it. */
+/* Where the target is a folder or a prefix, appends the last component of the source's name to it. 0 or -1. */
 static int tool_cp_complete(struct place *to, const struct place *from)
 {
     if ((!to->store && !to->path) || !is_folder(to))
@@ -116,6 +118,7 @@ static void close_place(struct place *place)
 
 /* ---- the source ---- */
 
+/* To an object, the source is read in a loop of its own: read_source blocks within a callback of the target's loop. */
 static int open_object(struct copy *copy)
 {
     copy->reading = &copy->tool;
@@ -134,6 +137,7 @@ static int open_object(struct copy *copy)
     return copy->download ? 0 : -1;
 }
 
+/* Only a named regular file has a size, and can be read a second time. */
 static int open_file(struct copy *copy)
 {
     copy->fd = !copy->from.path ? STDIN_FILENO : open(copy->from.path, O_RDONLY | O_CLOEXEC);
@@ -155,7 +159,7 @@ static int open_file(struct copy *copy)
     return -1;
 }
 
-/* The bytes that come next: 1, 0 at the end, -1. */
+/* The next bytes: 1, 0 at the end, -1. Blocks. */
 static int next_bytes(struct copy *copy, const void **data, uint64_t *length)
 {
     if (copy->download)
@@ -215,8 +219,9 @@ static int copy_to_file(struct copy *copy)
 /* ---- to an object ---- */
 
 /*
- * What the target must be, so that a repeat is safe and nobody else's new object is written over: its generation now.
- * Who may write but not read gets no precondition. --if-absent looks too: some stores of s3 ignore preconditions.
+ * The target's current generation as the precondition, so that a repeat is safe and another writer's new object is not
+ * overwritten. Without permission to read there is no precondition. --if-absent looks first too: some S3 stores ignore
+ * preconditions.
  */
 static int precondition(struct copy *copy, const char *name, uint64_t *generation)
 {
@@ -233,6 +238,7 @@ static int precondition(struct copy *copy, const char *name, uint64_t *generatio
     return 0;
 }
 
+/* How many bytes were put into buffer, 0 at the end, -1. Blocks while the source has none. */
 static int64_t read_source(void *arg, void *buffer, size_t size)
 {
     struct copy *copy = arg;
@@ -248,7 +254,7 @@ static int64_t read_source(void *arg, void *buffer, size_t size)
     return (int64_t)n;
 }
 
-/* To the beginning again: the store has forgotten an upload. */
+/* Back to the beginning: the store has lost the upload. 0 or -1. */
 static int rewind_source(void *arg)
 {
     struct copy *copy = arg;
@@ -278,7 +284,7 @@ static void uploaded(void *arg, const struct mr_store_result *result, const stru
     mr_tool_answer(&copy->tool, result);
 }
 
-/* After a signal or a failure: the store is asked to forget the session. */
+/* After a signal or a failure: asks the store to drop the session, and waits up to about a second for that. */
 static void drop_upload(struct copy *copy)
 {
     if (copy->upload)
@@ -289,6 +295,7 @@ static void drop_upload(struct copy *copy)
             return;
 }
 
+/* 0, or -1 with the upload's error, after the session was dropped. */
 static int copy_to_object(struct copy *copy)
 {
     const char *name = target_name(&copy->to);

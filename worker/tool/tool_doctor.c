@@ -1,6 +1,6 @@
 /*
  * tool_doctor.c - the part of `millrace doctor` that needs the network: for each bucket the endpoint, the clock, the
- * credentials, what the bucket is, and what may be done in it (doctor_write.h: what writes are there).
+ * credentials, the bucket's properties, and the permissions in it (doctor_write.h: how it treats writes).
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 #define CLOCK_NOTE_S 30
 #define CLOCK_FAIL_S 300 /* Google refuses a signed token that is five minutes off */
 #define ANSWER_MS    15000
-#define DEADLINE_MS  15000 /* without progress: a check is no job that waits for better times */
+#define DEADLINE_MS  15000 /* without progress: a check does not wait for an outage to end */
 
 static const char *const permissions[] = {"storage.objects.list", "storage.objects.get", "storage.objects.create",
                                           "storage.objects.delete"};
@@ -39,11 +39,11 @@ struct doctor {
     int64_t answered_ns, date_s;
     int status;
     uint64_t listed;
-    bool writes; /* they are looked at too */
+    bool writes; /* writes are checked too */
     char first[300], token[MR_STORE_NAME_MAX];
 };
 
-/* One line; what could break it is not let through. */
+/* Prints one line; control bytes, which could break it, become spaces. */
 static void print_check(const char *level, const char *what, const char *text)
 {
     char clean[1200];
@@ -74,7 +74,7 @@ static void answered(void *arg, const struct mr_http_result *result)
     d->date_s = result->headers.date_s;
 }
 
-/* ms until an answer came, whatever it says; -1 with mr_error. */
+/* Milliseconds until an answer came, whatever it says; -1 with mr_error. */
 static double tool_doctor_ask(struct doctor *d, const char *url)
 {
     struct mr_http_request request = {
@@ -90,6 +90,7 @@ static double tool_doctor_ask(struct doctor *d, const char *url)
     return (double)(d->answered_ns - began_ns) / 1e6;
 }
 
+/* Compares our clock with the Date of the last answer, which must have just arrived. */
 static void check_clock(const struct doctor *d)
 {
     double off_s = (double)mr_clock_wall_ns() / 1e9 - (double)d->date_s - 0.5; /* the header has whole seconds */
@@ -105,7 +106,7 @@ static void check_clock(const struct doctor *d)
               amount_s, direction, CLOCK_FAIL_S);
 }
 
-/* true: it answers. */
+/* Whether the endpoint answers. Prints its line, and the clock's. */
 static bool check_endpoint(struct doctor *d, const char *endpoint)
 {
     const struct mr_config *config = &d->tool.config;
@@ -159,7 +160,7 @@ static void check_soft_delete(const struct doctor *d)
                 : "");
 }
 
-/* How the request for the bucket ended: true to go on with it. */
+/* Reports on the bucket. seen: the request for it succeeded; otherwise mr_error says why not. true: go on with it. */
 static bool check_bucket(struct doctor *d, bool seen)
 {
     char extra[200] = "";
@@ -187,6 +188,8 @@ static bool check_bucket(struct doctor *d, bool seen)
     return true;
 }
 
+/* Whether the key comes for the first time; remembers it. When the table is full, every new key counts as new each
+ * time. */
 static bool is_new(struct doctor *d, const char *key)
 {
     for (unsigned i = 0; i < d->seen_count; i++)
@@ -197,7 +200,7 @@ static bool is_new(struct doctor *d, const char *key)
     return true;
 }
 
-/* Whether a request went out with what it needs; the same ones are printed once. */
+/* Whether the request was sent with the credentials it needs. The same credentials are printed once. */
 static bool check_credentials(struct doctor *d, struct mr_store *store, bool seen)
 {
     char endpoint[600], credentials[800];
@@ -280,7 +283,7 @@ static void check_place(struct doctor *d, struct mr_store *store, const char *te
     }
 }
 
-/* true: go on with the data in it. */
+/* Checks the URI's endpoint and bucket, each once. true: go on with the data in it. */
 static bool check_bucket_place(struct doctor *d, struct mr_store *store)
 {
     char endpoint[600], credentials[800];
@@ -293,11 +296,12 @@ static bool check_bucket_place(struct doctor *d, struct mr_store *store)
     bool seen = mr_tool_await(&d->tool, mr_transfer_bucket(d->tool.net.engine, store, bucket_arrived, d)) == 0;
     if (mr_tool_interrupted() || !check_credentials(d, store, seen) || !check_bucket(d, seen))
         return false;
-    if (d->uri.scheme == MR_SCHEME_GS) /* S3 has no such question */
+    if (d->uri.scheme == MR_SCHEME_GS) /* S3 has no such request */
         check_permissions(d, store);
     return !mr_tool_interrupted();
 }
 
+/* 0 even where a check failed, which its line says; -1 for a malformed URI, or after a signal. */
 static int check_uri(struct doctor *d, const char *text)
 {
     mr_uri_close(&d->uri);
@@ -322,6 +326,7 @@ static void note_dead_uploads(void *arg, const char *line)
     CHECK("note", "uploads", "%s", line);
 }
 
+/* Without URIs, checks those of the configured data sets. 0 even where checks failed; -1 with mr_error. */
 static int tool_doctor_run(struct doctor *d, char **uris, uint32_t count)
 {
     struct mr_config *config = &d->tool.config;
@@ -333,7 +338,7 @@ static int tool_doctor_run(struct doctor *d, char **uris, uint32_t count)
         return -1;
     if (config->retry.deadline_ms > DEADLINE_MS)
         config->retry.deadline_ms = DEADLINE_MS;
-    mr_log_set_level(MR_LOG_ERROR); /* what goes wrong is in its check's line */
+    mr_log_set_level(MR_LOG_ERROR); /* each failure is in its check's line */
     if (mr_tool_start(&d->tool) != 0)
         return -1;
     for (uint32_t i = 0; i < count; i++)

@@ -42,8 +42,8 @@ static void print_uri(const struct ls *ls, const char *name)
     free(uri);
 }
 
-/* The name's line. A terminal obeys control bytes, and whoever may write to the bucket chooses its names; a pipe gets the
- * name as it is. */
+/* Prints the name's line, quoted on a terminal: it obeys control bytes, and anyone who can write to the bucket chooses
+ * its names. A pipe gets the name as it is. */
 static void print_name(const struct ls *ls, const char *name)
 {
     const struct mr_uri *uri = &ls->uri;
@@ -106,13 +106,14 @@ static void print_folder(struct ls *ls, const char *name, size_t length)
     print_name(ls, ls->folder);
 }
 
+/* Prints the page and sets where the next one starts, which may be after a folder whose rest would print nothing. */
 static void list_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct ls *ls = arg;
     mr_tool_answer(&ls->tool, result);
     if (result->code != MR_OK)
         return;
-    bool within = false; /* the page ends within a folder: the rest of that can be passed over */
+    bool within = false; /* the page ends within a folder, whose rest can be skipped */
     size_t below = strlen(ls->prefix);
     for (size_t i = 0; i < page->count; i++) {
         const struct mr_store_item *item = &page->items[i];
@@ -145,13 +146,14 @@ static void list_arrived(void *arg, const struct mr_store_result *result, const 
     }
 }
 
-/* A few more than the lines that are wanted: a folder's marker, names that are passed over. 0: as the store has it. */
+/* A few more than the lines still wanted, for a folder's marker and names that are skipped. 0: the store's default. */
 static unsigned page_size(const struct ls *ls)
 {
     uint64_t left = ls->limit - ls->printed + LIMIT_MORE;
     return left < LIMIT_PAGE_MAX ? (unsigned)left : 0;
 }
 
+/* Prints what is below the prefix, up to the limit. 0, or -1 with mr_error. */
 static int list_below(struct ls *ls, const char *prefix)
 {
     ls->prefix = prefix;
@@ -207,6 +209,7 @@ static int list(struct ls *ls)
     return rc != 0 && mr_error_code() == MR_E_NOT_FOUND && ls->printed > 0 ? 0 : rc;
 }
 
+/* 0, or -1 with mr_error: NOT_FOUND where a key was given and nothing was printed. */
 static int tool_ls_run(struct ls *ls, const char *uri)
 {
     if (mr_tool_init(&ls->tool) != 0 || !(ls->store = mr_tool_open(&ls->tool, uri, &ls->uri)))

@@ -1,4 +1,4 @@
-/* tool_pipe.c - `millrace pipe`: the bytes of objects into a FIFO an epoch, as SageMaker's Pipe Mode has it. */
+/* tool_pipe.c - `millrace pipe`: writes the bytes of objects into one FIFO per epoch, as SageMaker's Pipe Mode does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,7 +15,7 @@
 #include "worker/tool/stream.h"
 #include "worker/tool/stream_order.h"
 
-#define LOOK_MS 10 /* how often it is seen whether somebody reads */
+#define LOOK_MS 10 /* how often it looks for a reader */
 
 struct pipe_run {
     struct mr_tool tool;
@@ -36,7 +36,7 @@ static int fifo_name(const struct pipe_run *run, uint64_t epoch, char name[PATH_
     return -1;
 }
 
-/* One that is there already serves: whoever reads may have made it. */
+/* Makes the epoch's FIFO, if there is such an epoch. An existing one is used: the reader may have made it. 0 or -1. */
 static int make_fifo(struct pipe_run *run, uint64_t epoch)
 {
     char name[PATH_MAX];
@@ -53,18 +53,19 @@ static int make_fifo(struct pipe_run *run, uint64_t epoch)
     return 0;
 }
 
+/* Removes the FIFO of the first epoch that still has one. */
 static void remove_fifo(struct pipe_run *run)
 {
     char name[PATH_MAX];
     if (fifo_name(run, run->removed++, name) != 0)
         return;
-    int fd = open(name, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* who waits for a writer has an end */
+    int fd = open(name, O_WRONLY | O_NONBLOCK | O_CLOEXEC); /* a reader that waits for a writer gets end of file */
     if (fd >= 0)
         close(fd);
     unlink(name);
 }
 
-/* Waits for a reader, while the first bytes arrive. The descriptor, or -1. */
+/* Waits for a reader, while the first bytes arrive. The descriptor, or -1, which after a signal has no mr_error. */
 static int await_reader(struct pipe_run *run, const char *name)
 {
     int fd;
@@ -79,6 +80,7 @@ static int await_reader(struct pipe_run *run, const char *name)
     return fd;
 }
 
+/* 0 also where the reader has left early: it needed no more of the epoch. */
 static int write_all(struct pipe_run *run, struct mr_stream *stream, struct mr_out_pipe *out)
 {
     const void *data;
@@ -92,6 +94,7 @@ static int write_all(struct pipe_run *run, struct mr_stream *stream, struct mr_o
     return rc;
 }
 
+/* Writes one epoch and removes its FIFO; the next epoch's FIFO exists before that. */
 static int run_epoch(struct pipe_run *run, uint64_t epoch)
 {
     char name[PATH_MAX];
@@ -112,7 +115,7 @@ out:
     mr_progress_end(&run->progress);
     mr_stream_destroy(stream);
     remove_fifo(run);
-    mr_http_step(run->tool.net.http, 0, -1); /* it forgets out.ready, whose number is soon another's */
+    mr_http_step(run->tool.net.http, 0, -1); /* the loop forgets out.ready, whose number will be reused */
     mr_out_pipe_close(&out);
     if (fd >= 0)
         close(fd);

@@ -1,6 +1,6 @@
 /*
  * tool_rm.c - `millrace rm`: deletes objects in batches. Each delete carries the generation that was looked up or
- * listed, so it can be repeated and never deletes what somebody has written meanwhile.
+ * listed, so it can be repeated and never deletes an object that was written meanwhile.
  */
 #include <inttypes.h>
 #include <jansson.h>
@@ -43,6 +43,7 @@ static void free_name(const struct mr_store_name *name)
     free((char *)(uintptr_t)name->etag);
 }
 
+/* Counts the failure, prints it at once, and adds it to the report of --json. name NULL: the URI itself. */
 static void note_failure(struct rm *rm, const struct mr_store_name *name, enum mr_code code, const char *text)
 {
     char *uri = mr_uri_format(rm->uri.scheme, rm->uri.bucket, name ? name->name : rm->uri.key);
@@ -57,6 +58,7 @@ static void note_failure(struct rm *rm, const struct mr_store_name *name, enum m
 
 /* ---- batches ---- */
 
+/* Frees the batch's names; it can be filled again. */
 static void batch_done(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
 {
     struct batch *batch = arg;
@@ -65,7 +67,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
         const struct mr_store_result *one = each ? &each[i] : result;
         if (one->code == MR_OK)
             rm->deleted++;
-        else if (one->code != MR_E_NOT_FOUND || !rm->recursive) /* somebody else deletes there too */
+        else if (one->code != MR_E_NOT_FOUND || !rm->recursive) /* others may delete there too */
             note_failure(rm, &batch->names[i], one->code, one->text);
         free_name(&batch->names[i]);
     }
@@ -74,6 +76,7 @@ static void batch_done(void *arg, const struct mr_store_result *result, const st
     batch->running = false;
 }
 
+/* Sends the batch that is being filled, if any; after that, also on failure, none is being filled. 0 or -1. */
 static int send_batch(struct rm *rm)
 {
     struct batch *batch = rm->filling;
@@ -93,7 +96,7 @@ static unsigned running(const struct rm *rm)
     return count;
 }
 
-/* A batch that has room: waits for one where all are under way. NULL: an error, or a signal. */
+/* A batch that has room; waits for one when all are under way. NULL on an error, and after a signal. */
 static struct batch *batch_with_room(struct rm *rm)
 {
     if (rm->filling && rm->filling->count == MR_STORE_BATCH_MAX && send_batch(rm) != 0)
@@ -109,6 +112,7 @@ static struct batch *batch_with_room(struct rm *rm)
     return rm->filling;
 }
 
+/* Copies the name into a batch, which may send a full one and wait for another. 0 or -1. */
 static int tool_rm_add(struct rm *rm, const struct mr_store_name *name)
 {
     struct batch *batch = batch_with_room(rm);
@@ -125,6 +129,7 @@ static int tool_rm_add(struct rm *rm, const struct mr_store_name *name)
     return 0;
 }
 
+/* Sends the last batch and waits for all of them. 0, or -1 with mr_error. */
 static int tool_rm_finish(struct rm *rm)
 {
     if (send_batch(rm) != 0)
@@ -137,7 +142,7 @@ static int tool_rm_finish(struct rm *rm)
 
 /* ---- one object ---- */
 
-/* 0; also where it could not be looked up, which is noted. */
+/* Adds the URI's object. 0 even where it could not be looked up, which is noted as a failure. */
 static int remove_one(struct rm *rm)
 {
     struct mr_download_object found;
@@ -158,6 +163,7 @@ struct page {
     size_t count;
 };
 
+/* Copies the page, which is valid only during the call. Without memory rm->bad is set. */
 static void tool_rm_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct page *kept = arg;
@@ -183,6 +189,7 @@ static void tool_rm_page_arrived(void *arg, const struct mr_store_result *result
     }
 }
 
+/* Adds one page of names; rm->more then says whether there is another. 0 or -1. */
 static int remove_page(struct rm *rm, const char *prefix)
 {
     struct page page = {.rm = rm};
@@ -242,6 +249,7 @@ static int remove_tree(struct rm *rm)
 
 /* ---- the command ---- */
 
+/* Moves on to this URI (rm->uri, rm->store), after the batches of another store have ended. 0 or -1. */
 static int remove_uri(struct rm *rm, const char *text)
 {
     struct mr_uri uri;
