@@ -203,6 +203,8 @@ static int start_workers(struct mr_bench *b, const char *path)
         mr_error_set(MR_E_NO_MEMORY, "no memory for %u workers", b->workers);
         return -1;
     }
+    for (uint32_t i = 0; i < b->workers; i++)
+        b->sockets[i] = -1;
     for (uint32_t i = 0; i < b->workers; i++) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
@@ -376,7 +378,7 @@ static int bench(const struct mr_arguments *arguments)
         b.json = mr_bench_head_json(&b);
     rc = measure(&b, path);
 out:
-    for (uint32_t i = 0; b.sockets && i < b.workers; i++)
+    for (uint32_t i = 0; b.sockets && i < b.workers && b.sockets[i] >= 0; i++)
         close(b.sockets[i]);
     free(b.sockets);
     mr_bench_reader_destroy(b.reader);

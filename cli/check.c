@@ -21,14 +21,15 @@ static void print_string(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* A text; of a URL (http.proxy) everything but the password. */
+/* A text; of a URL (http.proxy) everything but the password, which may have a '/' or '@' that should be escaped. */
 static void print_text(const char *text, FILE *out)
 {
-    const char *user = strstr(text, "://");
-    const char *at = user ? strpbrk(user + 3, "@/") : NULL;
+    bool is_url = strncmp(text, "http", 4) == 0 || strncmp(text, "socks", 5) == 0;
+    const char *user = is_url ? strstr(text, "://") : NULL;
+    const char *at = user ? strrchr(user + 3, '@') : NULL;
     const char *colon = user ? strchr(user + 3, ':') : NULL;
     char shown[1000];
-    if (at && *at == '@' && colon && colon < at) {
+    if (at && colon && colon < at) {
         snprintf(shown, sizeof shown, "%.*s:(not shown)%s", (int)(colon - text), text, at);
         text = shown;
     }

@@ -103,11 +103,15 @@ static void take_waits(struct mr_client *client, struct mr_trace_output *output)
 static int trace_finish(struct mr_trace_output *output, const struct mr_trace_reader *reader, const char *path)
 {
     uint64_t lost = mr_trace_reader_lost(reader) + reader->passed;
+    errno = EIO; /* of a write that failed earlier, whose errno is lost */
     bool failed = fflush(output->file) != 0 || ferror(output->file);
-    if (output->file != stdout && fclose(output->file) != 0)
+    int why = errno;
+    if (output->file != stdout && fclose(output->file) != 0 && !failed) {
         failed = true;
+        why = errno;
+    }
     if (failed) {
-        mr_error_set_errno(errno, "cannot write %s", output->file == stdout ? "to standard output" : path);
+        mr_error_set_errno(why, "cannot write %s", output->file == stdout ? "to standard output" : path);
         return -1;
     }
     if (lost > 0)

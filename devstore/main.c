@@ -182,8 +182,10 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGINT);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN); /* a client that leaves is nothing unusual; sendfile has no MSG_NOSIGNAL */
-    if (options.exit_with_parent && (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent))
-        goto out; /* the parent has already ended */
+    if (options.exit_with_parent && (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)) {
+        mr_error_set(MR_E_GONE, "--exit-with-parent: the parent has already ended");
+        goto out;
+    }
     buckets = open_buckets(&options);
     if (buckets)
         rc = serve(&options, buckets, &signals);

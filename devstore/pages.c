@@ -40,6 +40,8 @@ static int found_group(struct ds_page *page, const char *name, size_t length)
 {
     char *text = strndup(name, length);
     int rc = text ? page->group(page->cls, text) : -1;
+    if (!text)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
     free(text);
     return rc;
 }
@@ -59,6 +61,8 @@ static enum taken pages_take(struct ds_page *page, struct ds_object *object)
     const char *cut = *page->delimiter ? strstr(name + n, page->delimiter) : NULL;
     if (page->left == 0) {
         page->next = strdup(name);
+        if (!page->next)
+            mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
         return page->next ? PAGE_FULL : FAILED;
     }
     page->left--;

@@ -38,6 +38,8 @@ static int s3_list_count(struct listing *l, const char *entry)
         return 0;
     free(l->last);
     l->last = strdup(entry);
+    if (!l->last)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
     return l->last ? 0 : -1;
 }
 

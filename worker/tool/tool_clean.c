@@ -229,6 +229,7 @@ static int clean_main(const struct mr_arguments *arguments)
     json_decref(clean.objects);
     json_decref(clean.upload_list);
     mr_uri_close(&clean.uri);
+    mr_tool_close(&clean.tool);
     if (rc != 0)
         return mr_tool_fail("clean");
     return clean.result.failed + clean.uploads.failed == 0 ? 0 : 1;
