@@ -114,7 +114,11 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     results["budgets"] = [["what", "budget", "measured", ""], ["save", "0.80", "0.40", "met"]]
     text = report.page(results)
     assert "| save | 0.80 | 0.40 | met |" in text
-    assert "failed: Error: no \\| such bucket" in text
+    failure = "failed: Error: no \\| such bucket"
+    assert failure not in text
+    assert failure in report.rest(results)  # 1 GiB: not the size that the page shows
+    results["cells"][0]["label"] = report.SHOWN
+    assert failure in report.page(results)
     picture = tmp_path / "picture.svg"
     from bench.checkpoint import picture as drawing  # matplotlib takes each of pytest's processes a second
 
