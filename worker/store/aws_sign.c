@@ -429,8 +429,7 @@ struct mr_aws_signer *mr_aws_signer_new(void)
     if (signer) {
         signer->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
         signer->digest = EVP_MD_CTX_new();
-        mr_auth_text_reserve(&signer->canonical,
-                             2 * MR_AUTH_TOKEN_MAX); /* so that it does not move with a token in it */
+        mr_auth_text_reserve(&signer->canonical, 2 * MR_AUTH_TOKEN_MAX); /* must not move: it may hold a token */
     }
     if (signer && signer->sha256 && signer->digest && !signer->canonical.failed)
         return signer;

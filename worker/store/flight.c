@@ -4,20 +4,19 @@
 
 #include "base/clock.h"
 
-#define LEAST        4.0
-#define REQUEST_WORK (UINT64_C(64) << 10) /* a request is worth as much as these bytes */
-#define MEASURE_NS   (50 * MR_MILLISECOND_NS)
-#define MEASURE_ROUNDS \
-    2 /* responses in a measurement, in multiples of the limit; one while a limit of MANY or more grows */
-#define MANY       32
-#define GROW       2.0 /* a step's factor, until a step has not paid off */
-#define UP         1.25
-#define DOWN       0.8
-#define GAIN_SHARE 0.3  /* of a step's growth that its work must gain, to be kept */
-#define LOSS       0.03 /* of the work that fewer requests may cost */
-#define HOLD_FIRST 4    /* measurements between two tries */
-#define HOLD_MOST  64
-#define FULL_SHARE 0.7 /* of the responses: below it, something else was the limit */
+#define LEAST          4.0
+#define REQUEST_WORK   (UINT64_C(64) << 10) /* a request is worth as much as these bytes */
+#define MEASURE_NS     (50 * MR_MILLISECOND_NS)
+#define MEASURE_ROUNDS 2 /* responses in a measurement, as multiples of the limit; 1 while a limit of MANY up grows */
+#define MANY           32
+#define GROW           2.0 /* a step's factor, until a step has not paid off */
+#define UP             1.25
+#define DOWN           0.8
+#define GAIN_SHARE     0.3  /* of a step's growth that its work must gain, to be kept */
+#define LOSS           0.03 /* of the work that fewer requests may cost */
+#define HOLD_FIRST     4    /* measurements between two tries */
+#define HOLD_MOST      64
+#define FULL_SHARE     0.7 /* of the responses: below it, something else was the limit */
 
 static void measure_anew(struct mr_flight *flight)
 {

@@ -1,5 +1,6 @@
-/* What the requests of the client of Google Cloud Storage share: calls, credentials, URLs and messages. The requests are
- * in gcs_*.c, the store itself in gcs_store.c. Facts: docs/protocols.md, "Google Cloud Storage"; https://cloud.google.com/storage/docs/json_api. */
+/* What the requests of the client of Google Cloud Storage share: calls, credentials, URLs and messages. The requests
+ * are in gcs_*.c, the store itself in gcs_store.c. Facts: docs/protocols.md, "Google Cloud Storage";
+ * https://cloud.google.com/storage/docs/json_api. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -84,9 +84,8 @@ struct gcs_call {
     uint64_t sent_to;           /* the end of the chunk that an upload sends */
     struct mr_text permissions; /* names, each with its NUL */
     struct mr_store_list_request list;
-    struct mr_get_body body_in; /* of a get */
-    struct mr_store_result
-        lost; /* how a get for a generation that no longer exists ended, while the object is looked up */
+    struct mr_get_body body_in;  /* of a get */
+    struct mr_store_result lost; /* how a get for a missing generation ended, while it is looked up */
 };
 
 static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)
