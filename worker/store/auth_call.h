@@ -50,7 +50,7 @@ int mr_auth_call_send(struct mr_auth_call *call);
 /* Ends it without calling done, and overwrites everything. */
 void mr_auth_call_close(struct mr_auth_call *call);
 
-/* 0 for a 2xx response; -1 with mr_error: DENIED with the server's words, or NET, TIMEOUT, BUSY. what: was
+/* 0 for a 2xx response; -1 with mr_error: DENIED with the server's words, or NET, TIMEOUT, BUSY. what: names what was
  * requested. */
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what);
 /* Whether the body contains this word. false if there was no response. */

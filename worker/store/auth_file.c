@@ -23,8 +23,8 @@ struct reader {
     unsigned depth;
 };
 
-/* Reads a nested value: 1 if it took the value, 0 if the key is none of its own; -1 with mr_error, or without it if the
- * JSON is bad. */
+/* Reads a nested value: 1 if it took the value, 0 if the key is not one of its own; -1 with mr_error, or without it if
+ * the JSON is bad. */
 typedef int nested_fn(struct reader *reader, struct mr_auth_file *file, const char *key);
 
 static int read_object(struct reader *reader, struct mr_auth_file *file, const struct slot *slots, size_t count,
@@ -100,6 +100,7 @@ static int read_object(struct reader *reader, struct mr_auth_file *file, const s
 
 /* ---- nested objects ---- */
 
+/* false with mr_error. */
 static bool is_object(struct reader *reader, const char *key)
 {
     if (mr_json_peek(&reader->json) == MR_JSON_OBJECT)

@@ -1,6 +1,6 @@
 /*
  * auth_metadata.c - the metadata server of a machine in Google's cloud
- * (https://cloud.google.com/compute/docs/metadata/overview). It is probed until it has answered once: 3 tries of 3 s.
+ * (https://cloud.google.com/compute/docs/metadata/overview). It is probed until it has responded once: 3 tries of 3 s.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -80,8 +80,8 @@ struct mr_aws_source_ops {
     void (*destroy)(struct mr_aws_source *source);
 };
 
-/* All NULL with mr_error. What they are given is copied, sources excepted: those are destroyed with them, on failure
- * too. origin: printf-like text for people. */
+/* All return NULL with mr_error. Their arguments are copied, except sources, which are destroyed with them, on failure
+ * too. origin: text for people. */
 
 /* Of the given size, zeroed but for its mr_aws_source, which is its first member. */
 void *mr_aws_source_make(size_t size, const struct mr_aws_source_ops *ops, struct mr_http *http, const char *origin);

@@ -18,7 +18,7 @@
 #define GLOBAL_REGION "us-east-1" /* the region of the STS that has none in its name */
 #define DEPTH_MAX     16
 
-/* ---- the answer: XML ---- */
+/* ---- the response: XML ---- */
 
 enum { ID, SECRET, TOKEN, END, CODE, MESSAGE, FIELDS };
 

@@ -103,6 +103,7 @@ void mr_file_set_write_error(int errnum)
         mr_error_set(mr_error_code(), "%s: free some space, or write elsewhere", mr_error_text());
 }
 
+/* Writes all of data. crc and at include it even on -1 (mr_error), after which the write cannot continue. */
 static int file_write_put(struct file_write *file, const unsigned char *data, size_t length)
 {
     file->crc = mr_crc32c(file->crc, data, length);
@@ -171,6 +172,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
     return mr_durable_sync_folder(call->name, fd);
 }
 
+/* On success close_write has nothing left to remove. */
 static int publish(struct file_call *call, struct stat *st)
 {
     struct file_write *write = call->write;

@@ -25,6 +25,7 @@ static void measure_anew(struct mr_flight *flight)
     flight->work = 0;
 }
 
+/* Also begins a new measurement. */
 static void set_limit(struct mr_flight *flight, double limit, enum mr_flight_phase phase)
 {
     double least = flight->base < LEAST ? 1 : LEAST; /* fewer only after 503s */
@@ -156,7 +157,7 @@ void mr_flight_busy(struct mr_flight *flight, int64_t now_ns, int64_t sent_ns)
     if (sent_ns < flight->decreased_ns)
         return; /* it was sent under the previous limit: one burst of 503s halves it once */
     double half = flight->limit / 2 < 1 ? 1 : flight->limit / 2;
-    if (flight->phase != MR_FLIGHT_FIXED) { /* it is searched anew, from where the store kept up */
+    if (flight->phase != MR_FLIGHT_FIXED) { /* the search starts over, from where the store kept up */
         flight->base = flight->goal = flight->limit * 0.9 < 1 ? 1 : flight->limit * 0.9;
         flight->rate = 0;
         flight->held = 0;

@@ -41,6 +41,7 @@ static int take_u63(struct mr_json *json, uint64_t *number)
     return 0;
 }
 
+/* -1: bad JSON, which json->error tells, or a value of another kind, which is skipped. */
 static int take_string(struct mr_json *json, const char **text)
 {
     if (mr_json_peek(json) == MR_JSON_STRING)

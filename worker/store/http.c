@@ -188,7 +188,7 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
         call->body_length += request->body[i].length;
     }
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    /* A small body in one piece goes out in one packet with the header lines. */
+    /* A small body in one piece is sent in one packet with the header lines. */
     bool in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
     const void *small = call->body_length ? request->body[0].data : "";
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, in_one ? small : NULL);

@@ -10,7 +10,7 @@
 #define COLLECT_ERROR_MAX (16u << 10)
 #define COLLECT_KEEP      (256u << 10) /* a pooled call keeps a collecting buffer up to this size */
 
-/* ---- the answer ---- */
+/* ---- the response ---- */
 
 static void forget_location(struct mr_http_call *call)
 {
@@ -18,6 +18,7 @@ static void forget_location(struct mr_http_call *call)
     call->location = NULL;
 }
 
+/* Notes progress now, and the longest wait for it since the response began. */
 static void moved(struct mr_http_call *call)
 {
     int64_t gap = call->http->now_ns - call->moved_ns;
@@ -58,7 +59,7 @@ static int fail_sink(struct mr_http_call *call)
     return -1;
 }
 
-/* Keeps body bytes, `most` in all. -1 with mr_error. */
+/* Keeps body bytes, at most `most` in all. -1 with mr_error. */
 static int collect(struct mr_http_call *call, const char *data, size_t length, uint64_t most)
 {
     if (length > most || call->collected_length > most - length) {

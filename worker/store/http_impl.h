@@ -18,7 +18,7 @@
  * request ends, because the next request on the kept-alive connection wants the same: no epoll_ctl per request.
  */
 struct fd_state {
-    unsigned char wanted;      /* EPOLLIN | EPOLLOUT, as curl asked last */
+    unsigned char wanted;      /* EPOLLIN | EPOLLOUT, as curl last requested */
     unsigned char registered;  /* what the epoll set has; 0: not in it */
     bool ours;                 /* opened by mr_http_open_socket: mr_http_close_socket closes it */
     struct mr_http_line *line; /* its owner; NULL: the multi handle */
@@ -161,7 +161,7 @@ void mr_http_line_close(struct mr_http_line *line);
 void mr_http_lines_close(struct mr_http *http);
 /* Its response is complete: it becomes idle, or is closed if it cannot be used again. */
 void mr_http_line_release(struct mr_http_line *line);
-/* The call is sent in the next step; or it is not. */
+/* Queues the call, to be sent in the next step; takes it off the queue. */
 void mr_http_queue(struct mr_http *http, struct mr_http_call *call);
 void mr_http_unqueue(struct mr_http *http, struct mr_http_call *call);
 
@@ -188,7 +188,7 @@ bool mr_http_is_own(const struct mr_http *http, const struct mr_http_request *re
 int mr_http_write_request(struct mr_http_call *call, const struct mr_http_request *request);
 /* Sends the rest of the request. The line must have a call and be connected. May end the call, and the line. */
 void mr_http_send(struct mr_http_line *line);
-/* Receives what has arrived of the response. The same holds. */
+/* Receives what has arrived of the response. Likewise. */
 void mr_http_receive(struct mr_http_line *line);
 /* Closes the line, and ends its call with libcurl's error. */
 void mr_http_line_fail(struct mr_http_line *line, CURLcode curl);

@@ -113,7 +113,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
 {
     if (watch_extra(http, extra_fd) != 0)
         return -1;
-    run_due(http); /* what was started since the last step goes out */
+    run_due(http); /* what was started since the last step is sent */
     mr_http_watch_again(http);
     struct epoll_event events[EVENTS_MAX];
     int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));

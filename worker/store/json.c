@@ -45,7 +45,7 @@ enum mr_json_kind mr_json_peek(struct mr_json *json)
 
 /* ---- strings ---- */
 
-/* The value of four hex digits; -1: they are not. */
+/* The value of four hex digits; -1: they are not hex digits. */
 static int hex4(const char *at)
 {
     int value = 0;

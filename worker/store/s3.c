@@ -158,7 +158,7 @@ enum mr_code mr_s3_code(const struct s3_call *call, int status, const char *word
         return MR_E_DENIED;
     case 404:
         return MR_E_NOT_FOUND;
-    case 409: /* another write of the same name; an upload has to begin anew then */
+    case 409: /* another write of the same name; an upload has to start over then */
         return call->kind == S3_COMPLETE ? MR_E_CHANGED : MR_E_BUSY;
     case 412:
     case 416: /* the object is shorter than the requested range */

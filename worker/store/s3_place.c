@@ -206,7 +206,7 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
         return -1;
     drop_regional(store);
     const char *region = s3->region && s3->region[0] ? s3->region : settings.region;
-    if (of_zone[0] && !store->endpoint) /* which is in one region alone */
+    if (of_zone[0] && !store->endpoint) /* which is in one region only */
         region = of_zone;
     int rc = -1;
     store->region_is_given = region != NULL;

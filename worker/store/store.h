@@ -136,8 +136,9 @@ struct mr_store_call *mr_store_list(struct mr_store *store, const struct mr_stor
 bool mr_store_lists_ranges(const struct mr_store *store);
 /*
  * Errors of get: NOT_FOUND (also: deleted since the listing), CHANGED (another generation is there now), DENIED,
- * PROTOCOL (wrong length, range or generation; decompressed on the way), NET, TIMEOUT, BUSY. A 404 or 412 for a given
- * generation is looked up once without it to tell CHANGED from NOT_FOUND. MR_OK means: exactly length bytes are there.
+ * PROTOCOL (wrong length, range or generation; decompressed on the way), NET, TIMEOUT, BUSY. gs: a 404 or 412 for a
+ * given generation is looked up once without it to tell CHANGED from NOT_FOUND. MR_OK means: exactly length bytes are
+ * there.
  */
 struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store_get_request *request,
                                    mr_store_get_fn *done, void *arg);

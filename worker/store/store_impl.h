@@ -124,7 +124,7 @@ struct mr_store_made {
     unsigned count;
     const char *session; /* NULL: none */
 };
-/* The generation of the object that it made, if the store derives that from the bytes; 0: it cannot be told. */
+/* The generation of the object that it made, if the store derives that from the bytes; 0: it is not known. */
 uint64_t mr_store_made(struct mr_store *store, const struct mr_store_made *by);
 
 void mr_store_call_link(struct mr_store *store, struct mr_store_call *call);

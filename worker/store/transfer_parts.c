@@ -275,6 +275,7 @@ static void transfer_parts_on_complete(void *arg, const struct mr_store_result *
     mr_stream_end(stream, result);
 }
 
+/* Once the upload was completed, or a response was lost, a look-up takes the place of the request. */
 static struct mr_store_call *send_complete(struct mr_stream *stream)
 {
     struct complete *complete = (struct complete *)stream->transfer;

@@ -19,8 +19,8 @@ struct mr_write {
     bool takes_size_alone; /* has_size is enough to recognise our own work */
     size_t name_length;
     uint64_t generation_match, undo_generation;
-    /* The generation of the object that this write makes, if the store derives it from bytes; 0: it cannot be told.
-     * NULL: it never can. */
+    /* The generation of the object that this write makes, if the store derives it from bytes; 0: it is not known. NULL:
+     * it never is. */
     uint64_t (*made)(struct mr_write *write);
     bool has_size, has_crc32c; /* what the object must be */
     uint64_t size;

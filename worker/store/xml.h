@@ -26,7 +26,7 @@ struct mr_xml_leaf {
     char *text; /* without that of elements in it; may be changed in place */
     unsigned depth;
 };
-/* The i-th one; false: there are not so many. */
+/* The i-th one; false: there are fewer. */
 bool mr_xml_leaf(struct mr_xml *xml, size_t i, struct mr_xml_leaf *leaf);
 size_t mr_xml_count(const struct mr_xml *xml);
 
