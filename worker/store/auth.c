@@ -1,7 +1,5 @@
-/*
- * auth.c - finds the credentials (docs/protocols.md, "Credentials"), and keeps one token of them: who waits for it,
- * when it is replaced.
- */
+/* auth.c - finds the credentials (docs/protocols.md, "Credentials"), and keeps one token: which requests wait for it,
+ * when it is replaced. */
 #include "worker/store/auth.h"
 
 #include <openssl/crypto.h>
@@ -16,8 +14,8 @@
 #include "worker/store/auth_impl.h"
 #include "worker/store/auth_waiters.h"
 
-#define AHEAD_S       225 /* 3 min 45 s before its end a token is replaced (as google-auth does) */
-#define JITTER_S      45  /* up to so much earlier, so that the workers of a job do not all come at once */
+#define AHEAD_S       225 /* a token is replaced 3 min 45 s before it expires (as google-auth does) */
+#define JITTER_S      45  /* up to this much earlier, so that a job's workers do not all come at once */
 #define AGAIN_S       15  /* a replacement failed while the old token is still good */
 #define METADATA_HOST "169.254.169.254"
 
@@ -35,11 +33,11 @@ struct mr_auth {
     struct mr_text quota;  /* "x-goog-user-project: ..." */
     uint64_t serial;
     int64_t expires_ns;
-    int64_t refresh_ns; /* a good token is replaced then, not before */
+    int64_t refresh_ns; /* a good token is not replaced before then */
     struct mr_auth_waiters waiters;
 };
 
-/* One a loop: a token is fetched once, however many buckets are open. */
+/* One per loop: a token is fetched once, however many buckets are open. */
 static _Thread_local struct mr_auth *auths;
 
 /* ---- the token ---- */
@@ -65,9 +63,11 @@ static int64_t refresh_after_ns(int64_t lifetime_s)
     int64_t ahead = AHEAD_S + (int64_t)(mr_random64() % JITTER_S);
     if (lifetime_s >= 2 * ahead)
         return (lifetime_s - ahead) * MR_SECOND_NS;
-    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was old when it came: ask again soon */
+    return lifetime_s > 2 ? lifetime_s * MR_SECOND_NS / 2 : MR_SECOND_NS; /* it was old on arrival: fetch again soon */
 }
 
+/* Ends a fetch. If it failed while the old token is still good, the waiters go on with that one and it is tried again
+ * later. */
 static void auth_on_token(void *arg, const struct mr_auth_token *token)
 {
     struct mr_auth *auth = arg;
@@ -99,6 +99,8 @@ static void auth_on_token(void *arg, const struct mr_auth_token *token)
     wake_all(auth, token->code, token->text);
 }
 
+/* Wakes the waiters without a fetch if the token has been replaced meanwhile. If a fetch cannot start, they get
+ * mr_error. */
 static void run_fetch(struct mr_http_timer *timer)
 {
     struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
@@ -149,6 +151,7 @@ void mr_auth_refused(struct mr_auth *auth, uint64_t serial)
 
 /* ---- which credentials ---- */
 
+/* NULL with mr_error. Keeps file and scope by reference. Recursive: an impersonated account has a source of its own. */
 static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope)
 {
     switch (file->kind) {
@@ -167,7 +170,7 @@ static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_a
     return NULL;
 }
 
-/* Where gcloud leaves the credentials of an application. */
+/* Where gcloud puts application default credentials. */
 static void put_gcloud_path(char *out, size_t size)
 {
     const char *folder = mr_auth_env("CLOUDSDK_CONFIG");
@@ -182,6 +185,8 @@ static bool is_true(const char *text)
     return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
 }
 
+/* Sets source and origin, and file if they come from one. -1 with mr_error. No network: only the first fetch finds out
+ * whether there is a metadata server. */
 static int find_source(struct mr_auth *auth)
 {
     const char *variable = mr_auth_env("GOOGLE_APPLICATION_CREDENTIALS"), *host = mr_auth_env("GCE_METADATA_HOST");
@@ -214,6 +219,7 @@ static int find_source(struct mr_auth *auth)
     return auth->source ? 0 : -1;
 }
 
+/* The environment takes precedence over the file. 0 also if neither names a project; -1 with mr_error. */
 static int set_quota(struct mr_auth *auth)
 {
     const char *project = mr_auth_env("GOOGLE_CLOUD_QUOTA_PROJECT");
@@ -238,6 +244,7 @@ static int put_account(const char *url, char *out, size_t size)
                  : snprintf(out, size, "another account");
 }
 
+/* For people: the kind of credentials and the account. No secret. */
 static void put_kind(const struct mr_auth *auth, char *out, size_t size)
 {
     const struct mr_auth_file *file = auth->file;
@@ -295,6 +302,7 @@ static void auth_free(struct mr_auth *auth)
     free(auth);
 }
 
+/* Adds it to `auths`, for mr_auth_new to share. Unless anonymous, the process writes no core dumps from now on. */
 static struct mr_auth *auth_make(struct mr_http *http, bool anonymous)
 {
     struct mr_auth *auth = calloc(1, sizeof *auth);

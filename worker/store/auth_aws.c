@@ -19,7 +19,7 @@ struct mr_auth_aws {
     struct mr_auth_subject *subject;
     struct mr_auth_call call;
     struct mr_http_timer timer;
-    struct mr_text session, role, region, keys; /* answers of the metadata server; keys' strings point into keys */
+    struct mr_text session, role, region, keys; /* responses of the metadata server; key points into keys */
     struct aws_keys key;
 };
 
@@ -46,6 +46,7 @@ static void put_url(struct mr_text *to, const char *pattern, const char *region)
     }
 }
 
+/* Appends the subject token: the signed request, URL-encoded. Region and keys must be known. -1 with mr_error. */
 static int make_token(struct mr_auth_aws *aws, struct mr_text *token)
 {
     const struct mr_auth_file *file = aws->subject->file;
@@ -96,6 +97,7 @@ out:
 
 static void next_step(struct mr_auth_aws *aws);
 
+/* Ends the start: calls subject->done, with NULL if the token cannot be made. */
 static void auth_aws_finish(struct mr_auth_aws *aws)
 {
     struct mr_auth_subject *subject = aws->subject;
@@ -108,6 +110,7 @@ static void auth_aws_finish(struct mr_auth_aws *aws)
 
 /* ---- region and keys ---- */
 
+/* Keeps the keys of the instance's role; aws->key points into aws->keys. -1 with mr_error. */
 static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
 {
     mr_auth_text_reserve(&aws->keys, MR_AUTH_TOKEN_MAX);
@@ -122,6 +125,7 @@ static int take_keys(struct mr_auth_aws *aws, struct mr_auth_answer *answer)
     return 0;
 }
 
+/* All requests to the metadata server end here: which one it was follows from what is still missing. */
 static void auth_aws_on_answer(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct mr_auth_aws *aws = call->arg;
@@ -152,6 +156,7 @@ static void auth_aws_on_answer(struct mr_auth_call *call, struct mr_auth_answer 
     subject->done(subject->arg, NULL);
 }
 
+/* url: NULL if the file does not name one, which is an error. path: appended to it; may be NULL. */
 static int auth_aws_ask(struct mr_auth_aws *aws, const char *method, const char *url, const char *path)
 {
     struct mr_auth_call *call = &aws->call;
@@ -176,7 +181,7 @@ static int auth_aws_ask(struct mr_auth_aws *aws, const char *method, const char 
     return mr_auth_call_send(call);
 }
 
-/* What is still missing is asked for. */
+/* Requests what is still missing. Once all is there, or if a request cannot be sent, calls subject->done. */
 static void next_step(struct mr_auth_aws *aws)
 {
     const struct mr_auth_file *file = aws->subject->file;

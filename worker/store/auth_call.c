@@ -1,4 +1,4 @@
-/* auth_call.c - a request to a token server, with repeats; and the reading of what it answers. */
+/* auth_call.c - a request to a token server, with repeats, and the parsing of its response. */
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -17,9 +17,9 @@
 
 #define TRIES       5
 #define TIMEOUT_MS  20000
-#define WAIT_MS     500   /* before the first repeat: between a half and the whole of it; then twice as long each */
+#define WAIT_MS     500   /* before the first repeat: between half and all of it; doubled for each further one */
 #define WAIT_MAX_MS 30000 /* Retry-After is not honoured beyond it */
-#define WORD_MAX    40    /* longer runs of letters in a server's words may be (part of) a token: not shown */
+#define WORD_MAX    40    /* longer words in a server's message may be (part of) a token: not shown */
 
 /* ---- small things ---- */
 
@@ -120,7 +120,7 @@ bool mr_auth_is_token(const char *text)
     return true;
 }
 
-/* A number or word is ended where it lies, so what stands after it is read first. */
+/* Numbers and words are NUL-terminated in place, but only after everything behind them has been parsed. */
 int mr_auth_members(char *text, size_t length, struct mr_auth_member *members, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -197,6 +197,7 @@ void mr_auth_call_field(struct mr_auth_call *call, const char *key, const char *
 
 /* ---- sending ---- */
 
+/* Sink for the body of a 2xx response. -1 with mr_error, which fails the request, if it is too long. */
 static int on_body(void *arg, const struct mr_http_call *http, const void *data, size_t length)
 {
     struct mr_auth_call *call = arg;
@@ -215,6 +216,7 @@ bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
     return answer->code == MR_OK && answer->length > 0 && strstr(answer->body, word);
 }
 
+/* Whether the same request may succeed later. Some servers report temporary failures with status 400. */
 static bool worth_a_repeat(const struct mr_auth_answer *answer)
 {
     if (answer->code != MR_OK)
@@ -228,6 +230,7 @@ static bool worth_a_repeat(const struct mr_auth_answer *answer)
            mr_auth_answer_says(answer, "<Code>IDPCommunicationError</Code>");
 }
 
+/* Calls done, unless the request is worth a repeat, which is then sent by a timer. */
 static void on_done(void *arg, const struct mr_http_result *http)
 {
     struct mr_auth_call *call = arg;
@@ -257,6 +260,7 @@ static void on_done(void *arg, const struct mr_http_result *http)
     call->done(call, &answer);
 }
 
+/* -1 with mr_error: nothing is under way, and done is not called. */
 static int send_now(struct mr_auth_call *call)
 {
     const char *at = call->lines.data;
@@ -294,6 +298,7 @@ static int send_now(struct mr_auth_call *call)
     return call->call ? 0 : -1;
 }
 
+/* A repeat that cannot be sent ends the call: done gets mr_error. */
 static void run_again(struct mr_http_timer *timer)
 {
     struct mr_auth_call *call = MR_CONTAINER_OF(timer, mr_auth_call, timer);
@@ -330,7 +335,7 @@ void mr_auth_call_close(struct mr_auth_call *call)
 
 /* ---- answers ---- */
 
-/* The URL without its query, which may hold what others should not see. */
+/* The URL without its query, which may hold secrets. */
 static void put_place(const struct mr_auth_call *call, char *out, size_t size)
 {
     size_t n = strcspn(call->url.data, "?");
@@ -342,7 +347,7 @@ static bool in_token(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-_.~+/=", c));
 }
 
-/* What may be (part of) a token becomes "[...]": servers may repeat what they were sent. */
+/* What may be (part of) a token becomes "[...]": servers may echo what they were sent. */
 static void hide_tokens(char *text)
 {
     char *to = text;

@@ -61,7 +61,8 @@ static const char *auth_exec_parse(const struct mr_auth_file *file, char *text, 
     return token;
 }
 
-/* A token that an earlier run left in output_file and that is still good. */
+/* The token that an earlier run left in output_file, if it is still good; it points into text. NULL: without mr_error
+ * if there is none, with it if it cannot be used. */
 static const char *from_output_file(struct mr_auth_subject *subject, struct mr_text *text)
 {
     const char *path = subject->file->from.output_file;
@@ -78,6 +79,7 @@ static unsigned timeout_ms(const struct mr_auth_file *file)
     return ms < TIMEOUT_MIN_MS ? TIMEOUT_MIN_MS : ms > TIMEOUT_MAX_MS ? TIMEOUT_MAX_MS : ms;
 }
 
+/* A program that prints nothing may have written its token to output_file. */
 static void auth_exec_on_end(struct mr_auth_program *program, int code)
 {
     struct mr_auth_subject *subject = MR_CONTAINER_OF(program, mr_auth_subject, program);
@@ -107,7 +109,7 @@ static void put_email(struct mr_text *to, const char *url)
     mr_text_add(to, "", 1);
 }
 
-/* Strings, each with its NUL, that come before what the process itself has. */
+/* Strings, each with its NUL, that precede the process's own environment. */
 static void put_environment(struct mr_text *to, const struct mr_auth_file *file)
 {
     const struct mr_auth_pair pairs[] = {{"GOOGLE_EXTERNAL_ACCOUNT_AUDIENCE", file->audience},
@@ -144,6 +146,7 @@ static int start_program(struct mr_auth_subject *subject)
     return rc;
 }
 
+/* Runs the program only if output_file has no good token. */
 static void run_start(struct mr_http_timer *timer)
 {
     struct mr_auth_subject *subject = MR_CONTAINER_OF(timer, mr_auth_subject, timer);

@@ -1,6 +1,7 @@
 /*
- * auth_external.c - workload identity federation: a token of somebody else (a file, a URL, a program, AWS) is exchanged
- * for one of Google (https://google.aip.dev/auth/4117, https://cloud.google.com/iam/docs/reference/sts/rest).
+ * auth_external.c - workload identity federation: a token of another issuer (from a file, a URL, a program, AWS) is
+ * exchanged for one of Google's (https://google.aip.dev/auth/4117,
+ * https://cloud.google.com/iam/docs/reference/sts/rest).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ struct external {
     const struct mr_auth_file *file;
     const char *scope;
     struct mr_auth_subject subject;
-    struct mr_http_timer timer; /* a file's token is passed on from the loop, as any other */
+    struct mr_http_timer timer; /* a file's token is passed on from the loop, like any other */
     struct mr_auth_call exchange;
 };
 
@@ -40,7 +41,7 @@ static void auth_external_on_token(struct mr_auth_call *call, struct mr_auth_ans
     mr_auth_fail(&external->base);
 }
 
-/* "Authorization: Basic ..." of a pool for people with an OAuth client. */
+/* "Authorization: Basic ..." for a workforce pool with an OAuth client. */
 static void put_client(struct mr_auth_call *call, const struct mr_auth_file *file)
 {
     struct mr_text pair = {0};
@@ -59,6 +60,7 @@ static void put_client(struct mr_auth_call *call, const struct mr_auth_file *fil
     mr_auth_text_wipe(&line);
 }
 
+/* Copies subject_token. 0, and base.done follows, or -1 with mr_error. */
 static int exchange(struct external *external, const char *subject_token)
 {
     const struct mr_auth_file *file = external->file;
@@ -135,7 +137,7 @@ static int start_url(struct external *external)
     return mr_auth_call_send(call);
 }
 
-/* It is read anew each time: who writes it replaces it ahead of its end. */
+/* Read anew each time: its writer replaces the token before it expires. */
 static void run_file(struct mr_http_timer *timer)
 {
     struct external *external = MR_CONTAINER_OF(timer, external, timer);
@@ -155,6 +157,7 @@ static void run_file(struct mr_http_timer *timer)
 
 /* ---- life ---- */
 
+/* environment_id is checked first: with it, from.url is where AWS keys are fetched, not a subject token. */
 static int external_start(struct mr_auth_source *source)
 {
     struct external *external = (struct external *)source;

@@ -23,7 +23,8 @@ struct reader {
     unsigned depth;
 };
 
-/* Objects inside an object: 1 it took the value, 0 it is not one of its keys, -1 with mr_error. */
+/* Reads a nested value: 1 if it took the value, 0 if the key is not one of its own; -1 with mr_error, or without it if
+ * the JSON is bad. */
 typedef int nested_fn(struct reader *reader, struct mr_auth_file *file, const char *key);
 
 static int read_object(struct reader *reader, struct mr_auth_file *file, const struct slot *slots, size_t count,
@@ -53,6 +54,7 @@ static int read_number(struct reader *reader, const struct slot *slot)
     return 0;
 }
 
+/* null leaves the slot as it is; "" sets it to NULL. -1 without mr_error: bad JSON. */
 static int read_slot(struct reader *reader, const struct slot *slot)
 {
     enum mr_json_kind kind = mr_json_peek(&reader->json);
@@ -69,6 +71,7 @@ static int read_slot(struct reader *reader, const struct slot *slot)
     return 0;
 }
 
+/* Skips keys that are neither a slot's nor taken by nested, which may be NULL. -1 without mr_error: bad JSON. */
 static int read_object(struct reader *reader, struct mr_auth_file *file, const struct slot *slots, size_t count,
                        nested_fn *nested)
 {
@@ -97,6 +100,7 @@ static int read_object(struct reader *reader, struct mr_auth_file *file, const s
 
 /* ---- nested objects ---- */
 
+/* false with mr_error. */
 static bool is_object(struct reader *reader, const char *key)
 {
     if (mr_json_peek(&reader->json) == MR_JSON_OBJECT)
@@ -127,6 +131,7 @@ static int read_headers(struct reader *reader, struct mr_auth_file *file)
     return more;
 }
 
+/* A nested_fn: the objects of credential_source. */
 static int in_source(struct reader *reader, struct mr_auth_file *file, const char *key)
 {
     int rc;
@@ -149,6 +154,7 @@ static int in_source(struct reader *reader, struct mr_auth_file *file, const cha
     return rc == 0 ? 1 : -1;
 }
 
+/* Returns as a nested_fn does: 0, and the value is skipped, if it is not a list. */
 static int read_delegates(struct reader *reader, struct mr_auth_file *file)
 {
     if (mr_json_peek(&reader->json) != MR_JSON_ARRAY)
@@ -173,6 +179,7 @@ static int read_delegates(struct reader *reader, struct mr_auth_file *file)
 
 static int read_file(struct reader *reader, struct mr_auth_file *file);
 
+/* A nested_fn: the objects and lists of a file. Recursive: source_credentials is a file of its own. */
 static int in_file(struct reader *reader, struct mr_auth_file *file, const char *key)
 {
     if (strcmp(key, "delegates") == 0)
@@ -263,8 +270,8 @@ static int check_url(const char *name, const char *url)
     return -1;
 }
 
-/* Of a service that is sent a secret: a signed assertion, a refresh token. Those of `credential_source` may be http, as
- * the metadata servers of clouds are. */
+/* For a service that is sent a secret: a signed assertion, a refresh token. The URLs of `credential_source` may be
+ * http, as those of clouds' metadata servers are. */
 static int check_secret_url(const char *name, const char *url)
 {
     if (check_url(name, url) != 0)
@@ -314,6 +321,7 @@ static int check_external(struct mr_auth_file *file)
     return check_secret_url("service_account_impersonation_url", file->impersonation_url);
 }
 
+/* Also sets file->kind. Recursive: source_credentials is checked too. -1 with mr_error. */
 static int check_file(struct mr_auth_file *file)
 {
     const struct need service[] = {

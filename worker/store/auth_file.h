@@ -1,5 +1,5 @@
 /*
- * auth_file.h - a credentials file of Application Default Credentials, parsed. Copes with any bytes.
+ * auth_file.h - a credentials file of Application Default Credentials, parsed. Any bytes are safe to parse.
  *
  * Fields: https://google.aip.dev/auth/4112 (service account), 4113 (user), 4117 (external account), and
  * impersonated_service_account as `gcloud auth application-default login --impersonate-service-account` writes it.
@@ -19,7 +19,7 @@ struct mr_auth_pair {
     const char *name, *value;
 };
 
-/* Strings are NULL where the file lacks them; "" counts as lacking. They lie in the text of the outermost file. */
+/* Strings are NULL where the file lacks them; "" counts as lacking. They point into the text of the outermost file. */
 struct mr_auth_file {
     enum mr_auth_kind kind;
     const char *type, *quota_project_id, *token_uri;
@@ -42,7 +42,8 @@ struct mr_auth_file {
     size_t text_size;
 };
 
-/* All that its kind needs is there. Copies json. NULL with mr_error (DENIED, NO_MEMORY), which names no secret. */
+/* Checked: everything that its kind needs is there. Copies json. NULL with mr_error (DENIED, NO_MEMORY), which names no
+ * secret. */
 struct mr_auth_file *mr_auth_file_parse(const char *json, size_t length);
 /* The same for a file; the error names it and the remedy. */
 struct mr_auth_file *mr_auth_file_read(const char *path);

@@ -1,7 +1,5 @@
-/*
- * auth_impersonate.c - a service account's token, got with the token of somebody who may create one
- * (https://cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts/generateAccessToken).
- */
+/* auth_impersonate.c - a service account's token, obtained with the token of an account that may create it
+ * (https://cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts/generateAccessToken). */
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +21,7 @@ struct impersonate {
     struct mr_auth_call call;
 };
 
-/* Seconds from now to "2026-01-02T03:04:05Z"; what was asked for where that makes no sense (a clock that is off). */
+/* Seconds from now to "2026-01-02T03:04:05Z"; the requested lifetime if that makes no sense (a clock that is off). */
 static int64_t lifetime(const struct impersonate *impersonate, const char *expires)
 {
     int64_t asked = impersonate->file->lifetime_s ? impersonate->file->lifetime_s : LIFETIME_S;

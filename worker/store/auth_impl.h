@@ -16,8 +16,8 @@
 
 struct mr_auth_token {
     enum mr_code code;
-    const char *text;  /* why there is none; "" for MR_OK */
-    const char *value; /* printable, without spaces; ends with the callback */
+    const char *text;  /* why there is none; "" if MR_OK */
+    const char *value; /* printable, without spaces; valid until the callback returns */
     int64_t lifetime_s;
 };
 
@@ -25,14 +25,14 @@ struct mr_auth_source {
     const struct mr_auth_source_ops *ops;
     struct mr_http *http;
     void (*done)(void *arg,
-                 const struct mr_auth_token *token); /* once a start, from mr_http_step. May destroy nothing */
+                 const struct mr_auth_token *token); /* once per start, from mr_http_step. Must not destroy anything */
     void *arg;
 };
 
 struct mr_auth_source_ops {
     /* 0, and done follows, or -1 with mr_error. One at a time. */
     int (*start)(struct mr_auth_source *source);
-    void (*cancel)(struct mr_auth_source *source); /* also where nothing is under way */
+    void (*cancel)(struct mr_auth_source *source); /* also when nothing is under way */
     void (*destroy)(struct mr_auth_source *source);
 };
 
@@ -41,7 +41,7 @@ struct mr_auth_source *mr_auth_service_account_new(struct mr_http *http, const s
                                                    const char *scope);
 struct mr_auth_source *mr_auth_user_new(struct mr_http *http, const struct mr_auth_file *file);
 struct mr_auth_source *mr_auth_external_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope);
-/* inner: destroyed with it, on failure too. */
+/* inner: owned by it, on failure too. NULL: its constructor failed, and so does this one, with the same mr_error. */
 struct mr_auth_source *mr_auth_impersonate_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope,
                                                struct mr_auth_source *inner);
 /* host: "name[:port]" of the metadata server. */
@@ -50,7 +50,7 @@ struct mr_auth_source *mr_auth_metadata_new(struct mr_http *http, const char *ho
 /* Reports mr_error to source->done. */
 void mr_auth_fail(struct mr_auth_source *source);
 
-/* The answer of a token endpoint {"access_token", "expires_in"}, checked. 0, or -1 with mr_error. */
+/* The response of a token endpoint {"access_token", "expires_in"}, checked. 0, or -1 with mr_error. */
 int mr_auth_answer_token(const struct mr_auth_call *call, struct mr_auth_answer *answer, struct mr_auth_token *token);
 
 /* ---- subject tokens of external accounts ---- */

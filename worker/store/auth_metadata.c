@@ -1,6 +1,6 @@
 /*
  * auth_metadata.c - the metadata server of a machine in Google's cloud
- * (https://cloud.google.com/compute/docs/metadata/overview). It is looked for once: 3 s, 3 times.
+ * (https://cloud.google.com/compute/docs/metadata/overview). It is probed until it has responded once: 3 tries of 3 s.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +19,7 @@ struct metadata {
     char *host;
 };
 
+/* encode: appended to path, URL-encoded. */
 static int send(struct metadata *metadata, const char *path, const char *encode,
                 void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer))
 {
@@ -34,6 +35,7 @@ static int send(struct metadata *metadata, const char *path, const char *encode,
     return mr_auth_call_send(call);
 }
 
+/* 0 also if there was no response: mr_auth_answer_check reports that. */
 static int check_flavor(const struct metadata *metadata, const struct mr_auth_answer *answer)
 {
     if (answer->code != MR_OK || answer->headers.metadata_flavor_google)
@@ -62,6 +64,7 @@ static void auth_metadata_on_token(struct mr_auth_call *call, struct mr_auth_ans
     mr_auth_fail(&metadata->base);
 }
 
+/* A response of any status will do, as long as its flavor is right. */
 static void on_probe(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct metadata *metadata = call->arg;

@@ -35,6 +35,7 @@ static void poll_again(struct mr_auth_program *program)
     mr_http_timer_set(program->http, &program->timer, mr_clock_mono_ns() + POLL_MS * MR_MILLISECOND_NS);
 }
 
+/* Calls done, which may start the program again: then its new output is kept. */
 static void auth_program_finish(struct mr_auth_program *program, int status)
 {
     program->pid = 0;
@@ -52,6 +53,8 @@ static void auth_program_finish(struct mr_auth_program *program, int status)
         wipe(program);
 }
 
+/* Reads what the program has printed. Calls done once it has ended, is late, or has printed too much; the latter two
+ * kill it. */
 static void run_poll(struct mr_http_timer *timer)
 {
     struct mr_auth_program *program = MR_CONTAINER_OF(timer, mr_auth_program, timer);
@@ -79,7 +82,7 @@ static void run_poll(struct mr_http_timer *timer)
     program->done(program, -1);
 }
 
-/* 0, or what stands in errno. */
+/* 0, or an errno. Sets program->pid. */
 static int spawn(struct mr_auth_program *program, char **words, char **environment, int out)
 {
     sigset_t none;
@@ -107,7 +110,7 @@ static int spawn(struct mr_auth_program *program, char **words, char **environme
     return rc;
 }
 
-/* The next word from *at, unquoted where it lies; NULL where a quote is open. */
+/* The next word from *at, unquoted in place; NULL if a quote is left open. */
 static char *take_word(char **at)
 {
     char *from = *at, *to = from, *word = from, quote = 0;
@@ -139,7 +142,7 @@ int mr_auth_split_words(char *text, char **words, int max)
     return count;
 }
 
-/* The variables of the program; the array is the caller's to free. */
+/* The program's environment; NULL: no memory. The caller frees the array, but not its strings. */
 static char **make_environment(const char *replaced, const char *added, size_t added_length)
 {
     size_t count = 1, at = 0;
@@ -159,7 +162,7 @@ static char **make_environment(const char *replaced, const char *added, size_t a
     return strings;
 }
 
-/* copy: of the command, overwritten. */
+/* copy: of the command; it is overwritten. */
 static int auth_program_start(struct mr_auth_program *program, char *copy, char **environment)
 {
     char *words[WORDS_MAX + 1];

@@ -45,6 +45,7 @@ static int auth_service_account_sign(EVP_PKEY *key, struct mr_text *jwt)
     return 0;
 }
 
+/* jwt must be empty: all of it is signed. -1 with mr_error. */
 static int make_jwt(const struct service_account *account, struct mr_text *jwt)
 {
     const struct mr_auth_file *file = account->file;
@@ -81,6 +82,7 @@ static int make_jwt(const struct service_account *account, struct mr_text *jwt)
     return auth_service_account_sign(account->key, jwt);
 }
 
+/* Appends the likely remedy to mr_error. */
 static void explain(const struct service_account *account, bool clock_off, bool revoked)
 {
     const struct mr_auth_file *file = account->file;
@@ -150,13 +152,14 @@ static void service_account_destroy(struct mr_auth_source *source)
 
 static const struct mr_auth_source_ops ops = {service_account_start, service_account_cancel, service_account_destroy};
 
-/* An encrypted key is refused and not asked a password for. */
+/* An encrypted key is refused. Without this, OpenSSL would prompt for its password. */
 static int no_password(char *out, int size, int writing, void *arg)
 {
     (void)out, (void)size, (void)writing, (void)arg;
     return -1;
 }
 
+/* Returns an RSA key that the caller frees; NULL with mr_error. */
 static EVP_PKEY *read_key(const char *pem)
 {
     BIO *bio = BIO_new_mem_buf(pem, -1);

@@ -1,4 +1,4 @@
-/* auth_waiters.h - requests that wait for credentials: who is woken, and in which order. */
+/* auth_waiters.h - requests that wait for credentials: which are woken, and in which order. */
 #ifndef MR_WORKER_STORE_AUTH_WAITERS_H
 #define MR_WORKER_STORE_AUTH_WAITERS_H
 
@@ -11,9 +11,9 @@ struct mr_auth_waiters {
 };
 
 void mr_auth_waiters_add(struct mr_auth_waiters *waiters, struct mr_auth_waiter *waiter);
-/* Also where it does not wait. */
+/* No effect on one that is not waiting. */
 void mr_auth_waiters_remove(struct mr_auth_waiters *waiters, struct mr_auth_waiter *waiter);
-/* Those that wait again from their callback wait for the next time. */
+/* Calls ready for those that wait now; those that wait again from their callback are left for the next time. */
 void mr_auth_waiters_wake(struct mr_auth_waiters *waiters, struct mr_http *http, enum mr_code code, const char *text);
 
 #endif

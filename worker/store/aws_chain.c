@@ -1,7 +1,5 @@
-/*
- * aws_chain.c - which keys are taken: the first that is found, in the order of AWS's own clients (botocore's, to the
- * letter). What is found and broken is an error and not passed over.
- */
+/* aws_chain.c - which keys are used: the first found, in the order of AWS's own clients (exactly botocore's). What is
+ * found but broken is an error; it is not skipped. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,12 +10,12 @@
 struct chain {
     struct mr_http *http;
     const struct mr_aws_files *files;
-    const char *visited[PROFILES_MAX]; /* profiles whose role is on the way */
+    const char *visited[PROFILES_MAX]; /* profiles whose roles are being resolved */
     unsigned visited_count;
 };
 
-/* 1: *source is made; 0: there is nothing of this kind; -1 with mr_error. by_name: another profile names this one, so
- * that the environment does not count. */
+/* 1: *source is made; 0: there is nothing of this kind; -1 with mr_error. by_name: the profile was named by the caller
+ * or by another profile, so the environment is ignored. */
 typedef int finder(struct chain *chain, const struct mr_aws_profile *profile, bool by_name,
                    struct mr_aws_source **source);
 
@@ -33,6 +31,7 @@ static const char *get(const struct chain *chain, const struct mr_aws_profile *p
 
 /* ---- the environment ---- */
 
+/* Returns as a finder does. */
 static int find_environment(struct chain *chain, struct mr_aws_source **source)
 {
     const char *token = mr_auth_env("AWS_SECURITY_TOKEN"), *expires = mr_auth_env("AWS_CREDENTIAL_EXPIRATION");
@@ -55,6 +54,7 @@ static int find_environment(struct chain *chain, struct mr_aws_source **source)
 
 /* ---- keys in a file ---- */
 
+/* Returns as a finder does. ini may be NULL and section -1: then there is nothing. */
 static int find_static(struct chain *chain, const struct mr_aws_profile *profile, const struct mr_aws_ini *ini,
                        int section, const char *path, struct mr_aws_source **source)
 {
@@ -129,7 +129,7 @@ static int find_web_identity(struct chain *chain, const struct mr_aws_profile *p
 
 /* ---- SSO ---- */
 
-/* The value of the profile, else of its [sso-session]; -1 with mr_error where the two differ. */
+/* The value of the profile, else of its [sso-session]; *value NULL: neither. -1 with mr_error if the two differ. */
 static int sso_setting(const struct chain *chain, const struct mr_aws_profile *profile, int session, const char *key,
                        const char **value)
 {
@@ -186,6 +186,8 @@ static int find_sso(struct chain *chain, const struct mr_aws_profile *profile, b
 
 /* ---- programs ---- */
 
+/* A finder that never finds: only the aws command can renew such keys, so the profile is refused, with a way around
+ * it. */
 static int find_login(struct chain *chain, const struct mr_aws_profile *profile, bool by_name,
                       struct mr_aws_source **source)
 {
@@ -216,7 +218,7 @@ static int find_process(struct chain *chain, const struct mr_aws_profile *profil
     return made(*source);
 }
 
-/* What a profile can be, but for a role of another source. */
+/* Every kind that a profile can be, except a role assumed with another source's keys. */
 static int find_in_profile(struct chain *chain, const struct mr_aws_profile *profile, bool by_name,
                            struct mr_aws_source **source)
 {
@@ -242,6 +244,7 @@ static bool has_static(const struct chain *chain, const struct mr_aws_profile *p
 
 static struct mr_aws_source *source_of_role(struct chain *chain, const struct mr_aws_profile *profile);
 
+/* The source that the credential_source of a role names; NULL with mr_error. */
 static struct mr_aws_source *by_credential_source(struct chain *chain, const struct mr_aws_profile *profile,
                                                   const char *name)
 {
@@ -263,6 +266,8 @@ static struct mr_aws_source *by_credential_source(struct chain *chain, const str
     return source;
 }
 
+/* The source of the profile that a role's source_profile names; NULL with mr_error. Records the name in chain->visited,
+ * so that a cycle of profiles is found. */
 static struct mr_aws_source *by_source_profile(struct chain *chain, const struct mr_aws_profile *profile,
                                                const char *name)
 {
@@ -276,7 +281,7 @@ static struct mr_aws_source *by_source_profile(struct chain *chain, const struct
     bool visited = false;
     for (unsigned i = 0; i < chain->visited_count; i++)
         visited = visited || strcmp(chain->visited[i], name) == 0;
-    /* A profile may name itself, for keys that stand beside its role. */
+    /* A profile may name itself, for keys next to its role. */
     if ((visited && (strcmp(name, profile->name) != 0 || !has_static(chain, &other))) ||
         chain->visited_count == PROFILES_MAX) {
         mr_error_set(MR_E_DENIED,
@@ -309,6 +314,8 @@ static int read_duration(const struct chain *chain, const struct mr_aws_profile 
     return 0;
 }
 
+/* The profile's role, assumed with the keys of the source that it names, which may be a role itself. NULL with
+ * mr_error. */
 static struct mr_aws_source *source_of_role(struct chain *chain, const struct mr_aws_profile *profile)
 {
     const char *from_profile = get(chain, profile, "source_profile");

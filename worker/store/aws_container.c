@@ -31,7 +31,7 @@ static void aws_container_on_answer(struct mr_auth_call *call, struct mr_auth_an
     mr_aws_fail(&container->base);
 }
 
-/* The token of the request, which the agent replaces from time to time: it is read anew. 0, or -1 with mr_error. */
+/* Adds the authorization token. The agent replaces it from time to time, so it is read anew. 0, or -1 with mr_error. */
 static int put_authorization(struct mr_auth_call *call)
 {
     const char *path = mr_auth_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -87,7 +87,7 @@ static void container_destroy(struct mr_aws_source *source)
 
 static const struct mr_aws_source_ops ops = {container_start, container_cancel, container_destroy};
 
-/* Keys come in clear text from this machine or the agent's own addresses only. */
+/* Keys are accepted in clear text only from this machine or the agent's own addresses. */
 static bool is_allowed(const char *url)
 {
     static const char *const hosts[] = {"localhost", "169.254.170.2", "169.254.170.23", "fd00:ec2::23"};

@@ -1,4 +1,4 @@
-/* aws_credentials.c - the life of AWS keys in one process: who waits for them, when they are replaced. */
+/* aws_credentials.c - the AWS keys of one process: which requests wait for them, when they are replaced. */
 #include "worker/store/aws_credentials.h"
 
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "worker/store/auth_waiters.h"
 #include "worker/store/aws_impl.h"
 
-#define AHEAD_S  900 /* before their end keys are replaced, while requests go on with them */
-#define JITTER_S 120 /* up to so much earlier, so that the workers of a job do not all come at once */
-#define MUST_S   600 /* before their end requests wait for the replacement that is under way */
+#define AHEAD_S  900 /* before they expire, keys are replaced, while requests continue with them */
+#define JITTER_S 120 /* up to this much earlier, so that a job's workers do not all come at once */
+#define MUST_S   600 /* before they expire, requests wait for the replacement under way */
 #define AGAIN_S  30  /* a replacement failed while the old keys are still good */
 
 struct mr_aws_credentials {
@@ -21,10 +21,10 @@ struct mr_aws_credentials {
     unsigned uses;
     struct mr_http *http;
     bool anonymous, cleartext;
-    bool given;    /* its source is the caller's, and no chain's */
-    char *profile; /* as the caller names it; "" */
+    bool given;    /* its source is the caller's, not the chain's */
+    char *profile; /* as named by the caller; "" */
     struct mr_aws_source *source;
-    bool read;                  /* source is as the files are: they were read a moment ago */
+    bool read;                  /* source is up to date: the files have just been read */
     struct mr_http_timer timer; /* starts a fetch */
     bool fetching, refused;
     bool failed;         /* the last replacement */
@@ -35,7 +35,7 @@ struct mr_aws_credentials {
     struct mr_auth_waiters waiters;
 };
 
-/* One a loop and profile: keys are fetched once, however many buckets are open. */
+/* One per loop and profile: keys are fetched once, however many buckets are open. */
 static _Thread_local struct mr_aws_credentials *all;
 
 /* ---- the keys ---- */
@@ -56,6 +56,7 @@ static bool is_good(const struct mr_aws_credentials *credentials)
            mr_http_now_ns(credentials->http) < credentials->expires_ns;
 }
 
+/* The strings point into credentials->keys, which must not be empty. */
 static void aws_credentials_split(const struct mr_aws_credentials *credentials, struct mr_aws_keys *keys)
 {
     keys->access_key_id = credentials->keys.data;
@@ -76,6 +77,7 @@ static bool are_same(const struct mr_aws_credentials *credentials, const struct 
            (!found->session_token || strcmp(keys.session_token, found->session_token) == 0);
 }
 
+/* expires_s: since 1970; 0: they do not expire. Also schedules their replacement. */
 static void set_times(struct mr_aws_credentials *credentials, int64_t expires_s)
 {
     int64_t now_ns = mr_http_now_ns(credentials->http);
@@ -85,7 +87,7 @@ static void set_times(struct mr_aws_credentials *credentials, int64_t expires_s)
     int64_t left_ns = expires_s * MR_SECOND_NS - mr_clock_wall_ns();
     int64_t ahead_ns = AHEAD_S * MR_SECOND_NS + (int64_t)(mr_random64() % (uint64_t)(JITTER_S * MR_SECOND_NS));
     int64_t must_ns = MUST_S * MR_SECOND_NS;
-    if (left_ns < 2 * ahead_ns) { /* they live shortly, or were old when they came: ask again soon */
+    if (left_ns < 2 * ahead_ns) { /* they are short-lived, or were old on arrival: fetch again soon */
         ahead_ns = left_ns > 2 * MR_SECOND_NS ? left_ns / 2 : left_ns - MR_SECOND_NS;
         must_ns = left_ns / 4;
     }
@@ -112,18 +114,20 @@ static int aws_credentials_keep(struct mr_aws_credentials *credentials, const st
     return credentials->keys.failed ? -1 : 0;
 }
 
+/* While the keys are still good, waiters continue with them, and the fetch is repeated later. */
 static void on_failure(struct mr_aws_credentials *credentials, enum mr_code code, const char *text)
 {
     if (!is_good(credentials)) {
         wake_all(credentials, code, text);
         return;
     }
-    credentials->failed = true; /* what is there is used to its end */
+    credentials->failed = true; /* the old keys are used until they expire */
     credentials->refresh_ns = mr_http_now_ns(credentials->http) + AGAIN_S * MR_SECOND_NS;
     fetch_at(credentials, credentials->refresh_ns);
     wake_all(credentials, MR_OK, "");
 }
 
+/* The same keys again keep their serial. If the store has refused them, that is a failure. */
 static void on_found(void *arg, const struct mr_aws_found *found)
 {
     struct mr_aws_credentials *credentials = arg;
@@ -162,7 +166,7 @@ static void set_source(struct mr_aws_credentials *credentials, struct mr_aws_sou
     source->arg = credentials;
 }
 
-/* Reads the environment and the files, and takes what the chain finds there. 0, or -1 with mr_error. */
+/* Reads the environment and the files, and takes the source that the chain finds. 0, or -1 with mr_error. */
 static int find_source(struct mr_aws_credentials *credentials)
 {
     if (credentials->given)
@@ -180,10 +184,12 @@ static int find_source(struct mr_aws_credentials *credentials)
     return 0;
 }
 
+/* Reads the environment and the files anew, unless mr_aws_credentials_new has just done so. If no fetch can start,
+ * waiters get the error or the keys that are still good. */
 static void run_fetch(struct mr_http_timer *timer)
 {
     struct mr_aws_credentials *credentials = MR_CONTAINER_OF(timer, mr_aws_credentials, timer);
-    /* They may be refused after they have been replaced: a waiter takes the new ones. */
+    /* Keys may be refused after they have been replaced: a waiter takes the new ones. */
     if (is_good(credentials) && mr_http_now_ns(credentials->http) < credentials->refresh_ns) {
         if (credentials->refresh_ns < INT64_MAX)
             fetch_at(credentials, credentials->refresh_ns);

@@ -31,6 +31,8 @@ char *mr_aws_path(const char *path)
 
 /* ---- reading ---- */
 
+/* A file that does not exist is no error: *ini stays NULL. *path is set even then, and on failure; the caller frees
+ * it. */
 static int read_one(struct mr_aws_ini **ini, char **path, const char *variable, const char *otherwise)
 {
     *path = mr_aws_path(mr_auth_env(variable) ? mr_auth_env(variable) : otherwise);
@@ -44,7 +46,7 @@ static int read_one(struct mr_aws_ini **ini, char **path, const char *variable, 
         if (!*ini)
             mr_error_append("%s", *path);
     } else if (errno == ENOENT || errno == ENOTDIR) {
-        rc = 0; /* as AWS's own clients: the chain goes on */
+        rc = 0; /* as AWS's own clients do: the chain continues */
     } else {
         mr_error_set(MR_E_DENIED, "%s cannot be read: %s; correct its mode, or %s", *path, strerror(errno), variable);
     }
@@ -54,7 +56,7 @@ static int read_one(struct mr_aws_ini **ini, char **path, const char *variable, 
 
 int mr_aws_files_read(struct mr_aws_files *files, const struct mr_aws_options *options)
 {
-    const char *variable = mr_auth_env("AWS_DEFAULT_PROFILE"); /* as botocore: the older name comes first */
+    const char *variable = mr_auth_env("AWS_DEFAULT_PROFILE"); /* as in botocore: the older name comes first */
     if (!variable)
         variable = mr_auth_env("AWS_PROFILE");
     const char *profile = options->profile && options->profile[0] ? options->profile : variable;
@@ -137,6 +139,7 @@ const char *mr_aws_profile_where(const struct mr_aws_files *files, const struct 
 
 /* ---- settings ---- */
 
+/* NULL and "" become NULL. -1 with mr_error. */
 static int aws_files_copy(char **to, const char *from)
 {
     if (mr_text_dup(to, from && from[0] ? from : NULL) == 0)
@@ -156,7 +159,7 @@ const char *mr_aws_region(const struct mr_aws_files *files)
     return region && region[0] ? region : NULL;
 }
 
-/* The lines of [services NAME] for a service: "\nendpoint_url = ...", *url NULL where it has none. */
+/* The endpoint_url that [services NAME] has for a service; *url stays NULL if there is none. 0, or -1 with mr_error. */
 static int services_endpoint(const struct mr_aws_files *files, const struct mr_aws_profile *profile,
                              const char *service, char **url)
 {

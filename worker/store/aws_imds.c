@@ -1,7 +1,7 @@
 /*
  * aws_imds.c - keys of the EC2 instance's role, from its metadata service, version 2
- * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html). A service that has
- * no version 2 is asked in version 1, unless that is turned off.
+ * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html). Version 1 is used
+ * if the service has no version 2, unless that is turned off.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #define TTL_S         "21600"
 #define TIMEOUT_MS    1000
 #define TRIES         3
-#define STALE_LIFE_S  600 /* keys that the service gives though they have ended: they are asked for again then */
+#define STALE_LIFE_S  600 /* of expired keys that the service still returns: then they are fetched again */
 #define TOKEN_PATH    "/latest/api/token"
 #define ROLE_PATH     "/latest/meta-data/iam/security-credentials/"
 #define ROLE_NAME_MAX 256
@@ -44,7 +44,7 @@ static void aws_imds_go_on(struct imds *imds, int rc)
         aws_imds_fail(imds);
 }
 
-/* Why there is no session token: most often nobody is there, or the answer does not reach a container. */
+/* Why there is no session token: usually there is no service, or its response does not reach the container. */
 static void explain(const struct imds *imds, const struct mr_auth_answer *answer)
 {
     char text[200];
@@ -68,6 +68,7 @@ static void explain(const struct imds *imds, const struct mr_auth_answer *answer
                      imds->url, text);
 }
 
+/* If the service has no version 2 and version 1 is allowed, it continues without a session token. */
 static void on_session(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct imds *imds = call->arg;
@@ -118,7 +119,7 @@ static void on_keys(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct imds *imds = call->arg;
     struct mr_aws_found found;
-    imds->role[0] = 0; /* the next start asks for it: it may be another */
+    imds->role[0] = 0; /* the next start requests it again: it may change */
     if (mr_auth_answer_check(call, answer, "keys") != 0 ||
         mr_aws_found_in_json(&found, answer->body, answer->length, "Token", imds->base.origin) != 0) {
         aws_imds_fail(imds);
@@ -130,6 +131,7 @@ static void on_keys(struct mr_auth_call *call, struct mr_auth_answer *answer)
     mr_aws_give(&imds->base, &found);
 }
 
+/* rest: appended to path, URL-encoded. done determines the header that the request carries. */
 static int aws_imds_ask(struct imds *imds, const char *method, const char *path, const char *rest,
                         void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer))
 {
@@ -149,6 +151,7 @@ static int aws_imds_ask(struct imds *imds, const char *method, const char *path,
     return mr_auth_call_send(call);
 }
 
+/* Requests the role's name, then its keys. -1 with mr_error. */
 static int next(struct imds *imds)
 {
     if (imds->session.failed) {

@@ -16,10 +16,10 @@
 /* ---- the two files of the AWS tools ---- */
 
 struct mr_aws_files {
-    struct mr_aws_ini *config, *credentials; /* NULL: there is no such file */
+    struct mr_aws_ini *config, *credentials; /* NULL: the file does not exist */
     char *config_path, *credentials_path;
-    const char *profile; /* that is asked for */
-    bool chosen;         /* by its name, by AWS_PROFILE or the caller: then it must be there */
+    const char *profile; /* the one to use */
+    bool chosen;         /* by name, by AWS_PROFILE or the caller: then it must exist */
     bool explicit;       /* by the caller */
     bool cleartext;
 };
@@ -29,27 +29,27 @@ struct mr_aws_profile {
     int in_config, in_credentials; /* section numbers; -1 */
 };
 
-/* 0, and mr_aws_files_close; -1 with mr_error. */
+/* 0, and mr_aws_files_close must follow; -1 with mr_error. */
 int mr_aws_files_read(struct mr_aws_files *files, const struct mr_aws_options *options);
 void mr_aws_files_close(struct mr_aws_files *files);
-/* false: there is no such profile; then it has no values. */
+/* false: the profile does not exist; it can still be used, and has no values. */
 bool mr_aws_profile_find(const struct mr_aws_files *files, const char *name, struct mr_aws_profile *profile);
-/* -1 with mr_error: the profile that was chosen by name is missing. */
+/* -1 with mr_error: the profile was chosen by name and does not exist. */
 int mr_aws_profile_chosen(const struct mr_aws_files *files, struct mr_aws_profile *profile);
-/* The value in the credentials file, else in the other; NULL. */
+/* The value in the credentials file, else in the config file; NULL if there is none. */
 const char *mr_aws_profile_get(const struct mr_aws_files *files, const struct mr_aws_profile *profile, const char *key);
 /* `profile "x" (PATH, line 7)`, for messages about key; NULL: about the profile. Returns out. */
 const char *mr_aws_profile_where(const struct mr_aws_files *files, const struct mr_aws_profile *profile,
                                  const char *key, char *out, size_t size);
 
-/* The URL that the environment or the profile gives for a service ("s3", "sts", "sso", "sso_oidc"), as AWS's own clients
- * look for it; *url NULL: none. 0, or -1 with mr_error. */
+/* The URL that the environment or the profile gives for a service ("s3", "sts", "sso", "sso_oidc"), as AWS's own
+ * clients look for it, for the caller to free; *url NULL: none. 0, or -1 with mr_error. */
 int mr_aws_endpoint(const struct mr_aws_files *files, const char *service, char **url);
-/* The same for a service that is sent or answers secrets, with this URL as the default: refused in clear text. */
+/* The same for a service that receives or returns secrets, with a default: clear text is refused. */
 int mr_aws_secret_endpoint(const struct mr_aws_files *files, const char *service, const char *otherwise, char **url);
 /* NULL: none is set. */
 const char *mr_aws_region(const struct mr_aws_files *files);
-/* path with ~ in front replaced; NULL: no memory, with mr_error. */
+/* path with a leading ~ replaced, for the caller to free; NULL with mr_error. */
 char *mr_aws_path(const char *path);
 /* "true", in any case. */
 bool mr_aws_is_true(const char *text);
@@ -59,16 +59,16 @@ bool mr_aws_is_true(const char *text);
 struct mr_aws_found {
     enum mr_code code;
     const char *text; /* why there are none; "" for MR_OK */
-    /* End with the callback; checked. session_token may be NULL. */
+    /* Valid until the callback returns; checked. session_token may be NULL. */
     const char *access_key_id, *secret_access_key, *session_token;
-    int64_t expires_s; /* since 1970; 0: they do not end */
+    int64_t expires_s; /* since 1970; 0: they do not expire */
 };
 
 struct mr_aws_source {
     const struct mr_aws_source_ops *ops;
     struct mr_http *http;
     char *origin; /* for people */
-    /* Once a start, from mr_http_step. May destroy nothing. */
+    /* Once per start, from mr_http_step. Must not destroy anything. */
     void (*done)(void *arg, const struct mr_aws_found *found);
     void *arg;
 };
@@ -76,12 +76,12 @@ struct mr_aws_source {
 struct mr_aws_source_ops {
     /* 0, and done follows, or -1 with mr_error. One at a time. */
     int (*start)(struct mr_aws_source *source);
-    void (*cancel)(struct mr_aws_source *source); /* also where nothing is under way; overwrites */
+    void (*cancel)(struct mr_aws_source *source); /* also when nothing is under way; overwrites secrets */
     void (*destroy)(struct mr_aws_source *source);
 };
 
-/* All NULL with mr_error. What they are given is copied, sources excepted: those are destroyed with them, on failure
- * too. origin: printf-like text for people. */
+/* All return NULL with mr_error. Their arguments are copied, except sources, which are destroyed with them, on failure
+ * too. origin: text for people. */
 
 /* Of the given size, zeroed but for its mr_aws_source, which is its first member. */
 void *mr_aws_source_make(size_t size, const struct mr_aws_source_ops *ops, struct mr_http *http, const char *origin);
@@ -93,7 +93,7 @@ struct mr_aws_fixed {
     const char *access_key_id, *secret_access_key, *session_token;
     int64_t expires_s;
 };
-/* Keys that are there. */
+/* Keys that are known already. */
 struct mr_aws_source *mr_aws_fixed_new(struct mr_http *http, const char *origin, const struct mr_aws_fixed *fixed);
 
 struct mr_aws_role {
@@ -117,18 +117,19 @@ struct mr_aws_source *mr_aws_container_new(struct mr_http *http);
 /* Of the EC2 instance. */
 struct mr_aws_source *mr_aws_imds_new(struct mr_http *http, const struct mr_aws_files *files);
 
-/* The source that the chain takes; NULL with mr_error. */
+/* The first source that the chain finds; NULL with mr_error. */
 struct mr_aws_source *mr_aws_chain(struct mr_http *http, const struct mr_aws_files *files);
 
 /* ---- answers ---- */
 
-/* Reports to source->done: mr_error; keys, checked here: no spaces or control bytes, not expired. */
+/* Report to source->done: mr_error, or keys, which are checked here: no spaces or control bytes, not expired. */
 void mr_aws_fail(struct mr_aws_source *source);
 void mr_aws_give(struct mr_aws_source *source, const struct mr_aws_found *found);
-/* The members AccessKeyId, SecretAccessKey, `token`, Expiration of a JSON text, which is overwritten. what gave it: for
- * messages. 0, or -1 with mr_error. */
+/* The members AccessKeyId, SecretAccessKey, `token`, Expiration of a JSON text, which is overwritten. what: their
+ * origin, for messages. 0, or -1 with mr_error. */
 int mr_aws_found_in_json(struct mr_aws_found *found, char *text, size_t length, const char *token, const char *what);
-/* "2026-01-02T03:04:05Z", with a fraction, an offset or "UTC" in place of the Z. Seconds since 1970; -1: it is none. */
+/* "2026-01-02T03:04:05Z", with a fraction, an offset or "UTC" in place of the Z. Seconds since 1970; -1: it is not
+ * one. */
 int64_t mr_aws_parse_time(const char *text);
 /* A number that is no more than max, or -1. */
 int64_t mr_aws_parse_number(const char *text, int64_t max);

@@ -26,7 +26,7 @@ struct entry {
 };
 
 struct mr_aws_ini {
-    char *text; /* the strings lie in it, unwrapped where they were */
+    char *text; /* the strings point into it, unfolded in place */
     size_t size;
     struct section *sections;
     struct entry *entries;
@@ -41,7 +41,7 @@ struct reader {
     size_t indent;
     int section;
     bool in_section;
-    bool open; /* the last entry may go on */
+    bool open; /* the last entry may continue */
     char *end; /* of the last entry's value */
 };
 
@@ -66,7 +66,8 @@ static int aws_ini_grow(void **array, size_t *size, size_t count, size_t each)
     return 0;
 }
 
-/* The value is whole: trailing white space goes, and a nested one must be lines "key = value". */
+/* Ends the open value, if any: trailing white space is removed, and a nested one must be lines "key = value". 0, or -1
+ * with mr_error. */
 static int close_value(struct reader *reader)
 {
     if (!reader->open)
@@ -109,7 +110,7 @@ static int open_section(struct reader *reader, char *name)
     return 0;
 }
 
-/* One option: text is the line without white space around it, until end. */
+/* One option: text is the line without white space around it, up to end. */
 static int open_value(struct reader *reader, char *text, char *end)
 {
     struct mr_aws_ini *ini = reader->ini;
@@ -141,7 +142,7 @@ static int open_value(struct reader *reader, char *text, char *end)
     return 0;
 }
 
-/* A line from start to end, where a NUL stands already. */
+/* One line from start up to end, where its line break is: that is overwritten. */
 static int read_line(struct reader *reader, char *start, char *end)
 {
     char *text = start;

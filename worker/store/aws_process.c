@@ -15,7 +15,7 @@ struct process {
     char *command;
 };
 
-/* Whether the text, which is overwritten, has the version that is known. */
+/* 0 if the text, which is overwritten, has the version that is known; -1 with mr_error. */
 static int check_version(char *text, size_t length)
 {
     struct mr_auth_member version = {"Version", NULL};
@@ -30,6 +30,7 @@ static int check_version(char *text, size_t length)
     return -1;
 }
 
+/* check_version overwrites the text that it parses, so it gets a copy. */
 static void aws_process_on_end(struct mr_auth_program *program, int code)
 {
     struct process *process = MR_CONTAINER_OF(program, process, program);

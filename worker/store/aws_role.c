@@ -15,10 +15,10 @@
 #include "worker/store/aws_partition.h"
 #include "worker/store/aws_sign.h"
 
-#define GLOBAL_REGION "us-east-1" /* where the STS without a region is */
+#define GLOBAL_REGION "us-east-1" /* the region of the STS that has none in its name */
 #define DEPTH_MAX     16
 
-/* ---- the answer: XML ---- */
+/* ---- the response: XML ---- */
 
 enum { ID, SECRET, TOKEN, END, CODE, MESSAGE, FIELDS };
 
@@ -29,7 +29,7 @@ struct sts_xml {
     unsigned depth;
 };
 
-/* Memory with keys in it is overwritten before it is given back. */
+/* The parser's memory may hold keys: it is overwritten before it is freed. */
 static void wiping_free(void *memory)
 {
     if (memory)
@@ -48,6 +48,7 @@ static void *wiping_realloc(void *memory, size_t size)
     return larger;
 }
 
+/* Opens a field at the first element with its name, at any depth. Stops at a document that is nested too deep. */
 static void on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
 {
     static const char *const names[FIELDS] = {"AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration",
@@ -81,7 +82,7 @@ static void aws_role_on_end(void *arg, const XML_Char *name)
     xml->open = FIELDS;
 }
 
-/* false: no XML. */
+/* false: it is not XML, or there is no memory. xml_close must follow in either case. */
 static bool aws_role_parse(struct sts_xml *xml, const char *text, size_t length)
 {
     static const XML_Memory_Handling_Suite wiping = {malloc, wiping_realloc, wiping_free};
@@ -114,7 +115,7 @@ struct role {
     unsigned duration_s;
 };
 
-/* What to do, by the word of an error answer. */
+/* The remedy for an error code; "": none is known. */
 static const char *advice(const struct role *role, const char *code)
 {
     static const struct {
@@ -142,6 +143,7 @@ static const char *advice(const struct role *role, const char *code)
     return "";
 }
 
+/* Sets mr_error for a request that failed, in STS's words where it has any. */
 static void aws_role_refuse(const struct role *role, const struct mr_auth_call *call,
                             const struct mr_auth_answer *answer, const struct sts_xml *xml)
 {
@@ -188,6 +190,7 @@ static void aws_role_on_answer(struct mr_auth_call *call, struct mr_auth_answer 
     xml_close(&xml);
 }
 
+/* What the two actions have in common; the caller adds the rest and sends it. */
 static void aws_role_begin(struct role *role, const char *action)
 {
     struct mr_auth_call *call = &role->call;
@@ -254,7 +257,7 @@ static void on_inner(void *arg, const struct mr_aws_found *keys)
     mr_aws_fail(&role->base);
 }
 
-/* The token is read anew each time: who writes it replaces it ahead of its end. */
+/* The token is read anew each time: its writer replaces it before it expires. */
 static int send_web(struct role *role)
 {
     struct mr_text token = {0};

@@ -23,13 +23,14 @@ struct key {
 struct mr_aws_signer {
     EVP_MD *sha256;
     EVP_MD_CTX *digest;
-    char *secret, scope[160]; /* that `key` is of; NULL: none yet */
+    char *secret, scope[160]; /* that `key` is derived from; NULL: none yet */
     struct key key;
     struct mr_text canonical;
 };
 
 /* ---- hashes ---- */
 
+/* SHA-256 of a followed by b. -1: OpenSSL failed; mr_error is not set. */
 static int hash2(struct mr_aws_signer *signer, unsigned char out[HASH], const void *a, size_t a_length, const void *b,
                  size_t b_length)
 {
@@ -41,7 +42,7 @@ static int hash2(struct mr_aws_signer *signer, unsigned char out[HASH], const vo
                : -1;
 }
 
-/* length: at most a block; longer ones are hashed before. */
+/* length: at most a block; longer keys are hashed first. */
 static void key_set(struct key *key, const unsigned char *bytes, size_t length)
 {
     memset(key->inner, 0x36, BLOCK);
@@ -101,10 +102,11 @@ int mr_aws_payload(const void *const *pieces, const size_t *lengths, unsigned co
 
 struct place {
     const char *host, *path, *query; /* query: "" or after the "?" */
-    size_t host_length;              /* with the port where that is not the scheme's own */
+    size_t host_length;              /* with the port unless it is the scheme's default */
     size_t path_length, name_length; /* name: the first label of the host */
 };
 
+/* place points into url. -1: it has no host; mr_error is not set. */
 static int split_url(const char *url, struct place *place)
 {
     const char *host = strstr(url, "://");
@@ -152,6 +154,7 @@ struct span {
     size_t name_length, value_length;
 };
 
+/* by: maps each byte before it is compared; may be NULL. */
 static int aws_sign_compare(const char *a, size_t a_length, const char *b, size_t b_length, int (*by)(int))
 {
     for (size_t i = 0; i < a_length && i < b_length; i++) {
@@ -182,7 +185,7 @@ static int by_lower_name(const struct span *a, const struct span *b)
     return aws_sign_compare(a->name, a->name_length, b->name, b->name_length, lower);
 }
 
-/* Equal ones keep their order. There are few, and most often they are in order. */
+/* Stable. There are few, and usually they are in order already. */
 static void sort(struct span *spans, size_t count, int (*by)(const struct span *, const struct span *))
 {
     for (size_t i = 1; i < count; i++) {
@@ -194,7 +197,7 @@ static void sort(struct span *spans, size_t count, int (*by)(const struct span *
     }
 }
 
-/* The parameters in order, as they are encoded in the URL. */
+/* Appends the parameters, sorted, encoded as they are in the URL. 0, or -1 with mr_error. */
 static int put_query(struct mr_text *to, const char *query)
 {
     struct span pairs[PAIRS_MAX];
@@ -231,7 +234,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Without white space around it, and with one space for each run of it within. */
+/* Appends the value without white space around it, and with each run of it inside reduced to one space. */
 static void put_value(struct mr_text *to, const char *value, size_t length)
 {
     const char *end = value + length;
@@ -265,7 +268,7 @@ static bool same_name(const struct span *headers, size_t i)
     return i > 0 && by_lower_name(&headers[i - 1], &headers[i]) == 0;
 }
 
-/* How many there are, in order, or -1 with mr_error. */
+/* Collects the headers to sign, sorted. Returns their count, or -1 with mr_error. */
 static int take_headers(struct span *headers, const struct mr_aws_sign *request, const struct place *place)
 {
     size_t count = 0;
@@ -297,6 +300,7 @@ static void put_signed_names(struct mr_text *to, const struct span *headers, int
     }
 }
 
+/* Appends the canonical request except for its last line, the hash of the body. 0, or -1 with mr_error. */
 static int put_canonical(struct mr_text *to, const struct place *place, const struct mr_aws_sign *request,
                          const struct span *headers, int count)
 {
@@ -324,7 +328,8 @@ static int put_canonical(struct mr_text *to, const struct place *place, const st
 
 /* ---- the signature ---- */
 
-/* The key of secret and scope "date/region/service/aws4_request", of which each part signs the next. */
+/* Sets signer->key for secret and scope "date/region/service/aws4_request", each part of which is signed with the key
+ * of the part before it; a key that is there already is kept. 0, or -1 (mr_error is not set). */
 static int key_derive(struct mr_aws_signer *signer, const char *secret, const char *scope)
 {
     if (signer->secret && strcmp(signer->secret, secret) == 0 && strcmp(signer->scope, scope) == 0)
@@ -424,7 +429,7 @@ struct mr_aws_signer *mr_aws_signer_new(void)
     if (signer) {
         signer->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
         signer->digest = EVP_MD_CTX_new();
-        mr_auth_text_reserve(&signer->canonical, 2 * MR_AUTH_TOKEN_MAX); /* it does not move, with a token in it */
+        mr_auth_text_reserve(&signer->canonical, 2 * MR_AUTH_TOKEN_MAX); /* must not move: it may hold a token */
     }
     if (signer && signer->sha256 && signer->digest && !signer->canonical.failed)
         return signer;

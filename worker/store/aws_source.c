@@ -1,4 +1,4 @@
-/* aws_source.c - what every source of AWS keys does with them: checks, times, JSON; and keys that are simply there. */
+/* aws_source.c - what every source of AWS keys does with them: checks, times, JSON; and keys that are known already. */
 #include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>

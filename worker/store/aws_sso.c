@@ -1,7 +1,7 @@
 /*
- * aws_sso.c - keys of a role of IAM Identity Center, for the login that `aws sso login` left in ~/.aws/sso/cache
+ * aws_sso.c - keys of a role of IAM Identity Center, with the login that `aws sso login` left in ~/.aws/sso/cache
  * (https://docs.aws.amazon.com/sdkref/latest/guide/feature-sso-credentials.html). A login with a refresh token
- * ([sso-session]) is renewed, and left there for the others.
+ * ([sso-session]) is renewed and written back for other processes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "worker/store/aws_partition.h"
 #include "worker/store/json.h"
 
-#define RENEW_S 900 /* ahead of its end a login is renewed */
+#define RENEW_S 900 /* before it expires, a login is renewed */
 
 enum { ACCESS, EXPIRES, REFRESH, CLIENT_ID, CLIENT_SECRET, REGISTRATION, MEMBERS };
 
@@ -34,7 +34,7 @@ static int64_t now_s(void)
     return mr_clock_wall_ns() / MR_SECOND_NS;
 }
 
-/* `aws sso login --profile x`, with why. */
+/* Sets mr_error: why, with `aws sso login --profile x` as the remedy. */
 static void ask_for_login(const struct sso *sso, const char *why)
 {
     mr_error_set(MR_E_DENIED, "%s: run aws sso login --profile %.100s", why, sso->profile);
@@ -42,6 +42,7 @@ static void ask_for_login(const struct sso *sso, const char *why)
 
 /* ---- the cache ---- */
 
+/* Reads the login anew. -1 with mr_error, which names the remedy: there is none, or it is broken. */
 static int load(struct sso *sso)
 {
     static const char *const keys[MEMBERS] = {"accessToken", "expiresAt",    "refreshToken",
@@ -85,8 +86,8 @@ static void put_member(struct mr_text *to, const char *key, const char *value)
     mr_auth_put_json(to, value);
 }
 
-/* The renewed login, for who comes next: the old refresh token may be of no more use. In a home that is read-only it is
- * used here alone. */
+/* Writes the renewed login back for other processes: the old refresh token may no longer be valid. If the home is
+ * read-only, only this process uses it. */
 static void save(const struct sso *sso, int64_t lifetime_s, const char *access, const char *refresh)
 {
     char expires[32], temporary[4200];
@@ -116,7 +117,7 @@ static void save(const struct sso *sso, int64_t lifetime_s, const char *access, 
 
 /* ---- keys ---- */
 
-/* Where in the text the object is that is the value of key. 0, or -1. */
+/* Where in text the object that is the value of key lies. 0, or -1 if there is none. Does not change text. */
 static int find_object(const char *text, size_t length, const char *key, size_t *begin, size_t *size)
 {
     struct mr_text copy = {0};
@@ -179,7 +180,7 @@ static void on_keys(struct mr_auth_call *call, struct mr_auth_answer *answer)
 
 static int ask_keys(struct sso *sso, const char *access)
 {
-    struct mr_text token = {0}; /* it may lie in the call's own answer */
+    struct mr_text token = {0}; /* it may point into the call's own answer */
     mr_auth_text_reserve(&token, strlen(access) + 2);
     mr_text_puts(&token, access);
     struct mr_auth_call *call = &sso->call;

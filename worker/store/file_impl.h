@@ -11,14 +11,14 @@
 #include "worker/store/text.h"
 #include "worker/store/walk.h"
 
-#define MR_FILE_SLICE (1u << 20) /* moved in one go, before other work of the loop has its turn */
+#define MR_FILE_SLICE (1u << 20) /* moved at a time, before the loop's other work gets its turn */
 
 struct file_write;
 struct file_upload;
 
 struct file_store {
     struct mr_store base;
-    /* A listing goes on where its page before ended, unless its token names another place. */
+    /* A listing continues where its previous page ended, unless its token names another place. */
     struct mr_walk *walk;
     char *walk_bounds; /* prefix and upper bound of that walk */
     char walk_token[MR_STORE_NAME_MAX];
@@ -45,7 +45,7 @@ struct file_call {
     struct mr_upload_part_request part;
     uint64_t part_at; /* bytes written */
     struct mr_store_name
-        *names; /* compose: sources; batch: what goes. Their strings lie in strings, each with its NUL */
+        *names; /* compose: sources; batch: what is deleted. Their strings lie in strings, each with its NUL */
     struct mr_text strings;
     unsigned count;
 };
@@ -55,19 +55,19 @@ static inline uint64_t mr_file_generation(const struct stat *st)
     return (uint64_t)st->st_mtim.tv_sec * (uint64_t)MR_SECOND_NS + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-/* Linked, and its `run` is due. NULL with mr_error. */
+/* Returns it linked, with its `run` due in the next step. NULL with mr_error. */
 struct file_call *mr_file_call_new(struct mr_store *store, void (*run)(struct file_call *call), const char *name,
                                    size_t length, void *arg);
-/* Ends it: unlinked and freed. */
+/* Unlinks and frees it. Does not call back. */
 void mr_file_call_end(struct file_call *call);
 /* The file that the call names, as an item. */
 struct mr_store_item mr_file_item(const struct file_call *call, const struct stat *st);
 /* It runs again in the next step. */
 void mr_file_call_go_on(struct file_call *call);
 #define MR_FILE_TEXT 1024
-/* MR_OK where rc is 0, else the thread's error, whose text is put into text. */
+/* MR_OK if rc is 0, else the thread's mr_error; the result's text points into text. */
 struct mr_store_result mr_file_result(const struct file_call *call, int rc, char text[MR_FILE_TEXT]);
-/* 0, or -1 with mr_error (CHANGED) when a generation is wanted and st has another. */
+/* 0, or -1 with mr_error (CHANGED) if a generation is wanted and st has another. */
 int mr_file_check_generation(uint64_t wanted, const struct stat *st);
 
 /* ---- file_read.c ---- */
@@ -82,10 +82,8 @@ mr_store_stat_op mr_file_stat;
 
 /* The error of a write(2): for a full disk it names the remedy. */
 void mr_file_set_write_error(int errnum);
-/*
- * All bytes of the temporary file are written: on the disk with them, and it gets the call's name, by its generation. 0
- * (and st is what it is now, `temporary` gone), or -1 with mr_error (EXISTS, CHANGED, IO).
- */
+/* Once all bytes of the temporary file are written: syncs it and gives it the call's name, if call->generation allows
+ * that. 0 (st is its final state, and `temporary` no longer exists), or -1 with mr_error (EXISTS, CHANGED, IO). */
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 mr_store_insert_op mr_file_insert;
 mr_store_delete_op mr_file_delete;
@@ -99,7 +97,7 @@ mr_store_permissions_op mr_file_permissions;
 
 /* ---- file_parts.c ---- */
 
-/* The end of the store: temporary files stay, for who goes on with them. */
+/* At the end of the store. Temporary files stay, for a process that continues with them. */
 void mr_file_uploads_close(struct file_store *store);
 mr_store_has_parts_op mr_file_has_parts;
 mr_store_parts_begin_op mr_file_parts_begin;

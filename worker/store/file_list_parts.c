@@ -1,4 +1,5 @@
-/* What is under way below a folder: temporary files that nobody writes any more. Those of the living are not listed. */
+/* Unfinished uploads below a folder: temporary files that no process writes any more. Those of live writers are not
+ * listed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <fts.h>
@@ -16,6 +17,7 @@ struct found {
     struct mr_text names; /* each with its NUL */
 };
 
+/* -1: no memory; mr_error is not set. */
 static int found_add(struct found *found, const char *path, size_t length, int64_t written_s)
 {
     if (found->count == found->size) {

@@ -1,7 +1,7 @@
 /*
- * Upload parts in a local folder: a temporary file beside the name, whose parts are written where they belong. Its fd
- * is kept open, and locked, from the beginning to the end, which tells others that it is somebody's (leftovers.h); the
- * upload's id is its name, so that a restarted process goes on with it.
+ * Upload parts in a local folder: a temporary file next to the final name, into which each part is written at its
+ * place. Its fd is kept open and locked from begin to end, which tells other processes that it has an owner
+ * (leftovers.h). The upload's id is the file's name, so that a restarted process can continue with it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static void path_of(char *path, size_t size, const char *name, const char *id)
     snprintf(path, size, "%.*s%s", slash ? (int)(slash - name) + 1 : 0, name, id);
 }
 
-/* They are alive, however slowly their parts come. */
+/* Shows that the uploads are alive, however slowly their parts arrive. */
 static void beat(struct mr_http_timer *timer)
 {
     struct file_store *store = MR_CONTAINER_OF(timer, file_store, beat);
@@ -45,7 +45,7 @@ static void beat(struct mr_http_timer *timer)
                           mr_http_now_ns(store->base.http) + MR_LEFTOVER_BEAT_S * MR_SECOND_NS);
 }
 
-/* NULL with mr_error. Takes fd over. */
+/* Takes ownership of fd, on failure too. NULL with mr_error. */
 static struct file_upload *upload_add(struct file_store *store, int fd, const char *path)
 {
     struct file_upload *upload = calloc(1, sizeof *upload);
@@ -65,6 +65,7 @@ static struct file_upload *upload_add(struct file_store *store, int fd, const ch
     return upload;
 }
 
+/* Closes the upload, if it is open. Its temporary file stays. */
 static void upload_drop(struct file_store *store, const char *path)
 {
     for (struct file_upload **at = &store->uploads; *at; at = &(*at)->next) {
@@ -85,7 +86,7 @@ void mr_file_uploads_close(struct file_store *store)
     mr_http_timer_stop(store->base.http, &store->beat);
 }
 
-/* The upload of that temporary file: open, or opened again. NULL with mr_error. */
+/* The upload of that temporary file, which is opened again if necessary. NULL with mr_error. */
 static struct file_upload *upload_find(struct file_store *store, const char *path)
 {
     for (struct file_upload *upload = store->uploads; upload; upload = upload->next)
@@ -116,7 +117,7 @@ static int file_parts_begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
         mr_error_set_errno(errno, "cannot create a file in its folder");
         return -1;
     }
-    (void)mr_leftover_lock(fd); /* nobody else knows it yet */
+    (void)mr_leftover_lock(fd); /* no other process knows it yet */
     if (upload_add((struct file_store *)call->base.store, fd, path))
         return 0;
     unlink(path);
@@ -144,6 +145,7 @@ struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *nam
 
 /* ---- a part ---- */
 
+/* -1 with mr_error: the call has been ended as well. */
 static int put_id(struct file_call *call, const char *id)
 {
     mr_text_add(&call->strings, id, strlen(id) + 1);
@@ -161,7 +163,7 @@ static struct file_upload *find_call(struct file_call *call)
     return upload_find((struct file_store *)call->base.store, path);
 }
 
-/* 1: a slice was written; 0: the part is; -1: mr_error. */
+/* 1: a slice was written; 0: the part is complete; -1 with mr_error. */
 static int write_slice(struct file_call *call)
 {
     const struct mr_upload_part_request *part = &call->part;
@@ -170,7 +172,7 @@ static int write_slice(struct file_call *call)
     size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
     if (!upload)
         return -1;
-    if (left == 0) { /* the disk may begin: what is left for the last fsync is less */
+    if (left == 0) { /* writeback may begin: less is left for the final fsync */
         (void)sync_file_range(upload->fd, (off_t)part->offset, (off_t)part->length, SYNC_FILE_RANGE_WRITE);
         return 0;
     }
@@ -210,7 +212,7 @@ struct mr_store_call *mr_file_part_send(struct mr_store *base, const struct mr_u
 
 /* ---- complete, abort ---- */
 
-/* A predecessor gave it its name, and died before it took the temporary one away. */
+/* Whether a predecessor gave it its name and died before it removed the temporary one. */
 static bool has_its_name(const struct file_call *call, const struct stat *st)
 {
     struct stat there;

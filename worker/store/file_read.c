@@ -1,4 +1,4 @@
-/* What the client of local folders reads: a listing, what a file is, its bytes. */
+/* What the client of local folders reads: listings, a file's attributes, its bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@ struct page {
     struct mr_text names; /* the items' names, each with its NUL */
 };
 
+/* -1: no memory; mr_error is not set. */
 static int page_add(struct page *page, const char *path, const struct stat *st)
 {
     if (page->count == page->size) {
@@ -47,7 +48,7 @@ void mr_file_walk_close(struct file_store *store)
     store->walk_bounds = NULL;
 }
 
-/* The walk at the call's token: the one that is there, or a new one that begins after it. */
+/* Brings store->walk to the call's token: the current walk if it is there, else a new one. 0, or -1 with mr_error. */
 static int find_walk(struct file_store *store, const struct file_call *call)
 {
     char *bounds = NULL;
@@ -167,6 +168,7 @@ struct mr_store_call *mr_file_stat(struct mr_store *base, const char *name, size
 
 /* ---- get ---- */
 
+/* Also checks the generation, and that the requested bytes are there. */
 static int open_file(struct file_call *call)
 {
     const struct mr_store_get_request *get = &call->get;
@@ -199,7 +201,7 @@ static int open_file(struct file_call *call)
     return 0;
 }
 
-/* 1: a slice came, 0: all is there, -1: mr_error. */
+/* 1: a slice was read, 0: all bytes are there, -1 with mr_error. */
 static int read_slice(struct file_call *call)
 {
     const struct mr_store_get_request *get = &call->get;

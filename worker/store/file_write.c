@@ -1,7 +1,7 @@
 /*
- * What writes to a local folder. A new file grows under a temporary name beside its own and gets that when it is whole
- * and on the disk: by rename(2), or by mr_durable_name_new where it must not exist, so that a reader sees the old
- * bytes or the new ones.
+ * What writes to a local folder. A new file is written under a temporary name next to its own, which it gets once it is
+ * complete and on disk: by rename(2), or by mr_durable_name_new if the name must not exist. So a reader sees either the
+ * old bytes or the new ones.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct file_write {
     char temporary[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
 };
 
-/* Frees it, and removes its temporary file. */
+/* Frees it, and removes its temporary file, unless `temporary` is "". */
 static void close_write(struct file_call *call)
 {
     struct file_write *write = call->write;
@@ -53,7 +53,7 @@ static void file_write_fail(struct file_call *call)
     mr_file_call_end(call);
 }
 
-/* The generation that is to be replaced is there. 0, or -1 with mr_error. */
+/* Checks that the generation to be replaced is there. 0, or -1 with mr_error. */
 static int check_target(const struct file_call *call)
 {
     if (call->generation == MR_STORE_ANY)
@@ -75,6 +75,7 @@ static int check_target(const struct file_call *call)
     return 0;
 }
 
+/* Checks the target first, so that a write that cannot succeed fails before its bytes are copied. */
 static int open_temporary(struct file_call *call)
 {
     struct file_write *write = call->write;
@@ -87,7 +88,7 @@ static int open_temporary(struct file_call *call)
     snprintf(write->temporary, sizeof write->temporary, "%.*s%s", folder, call->name, name);
     write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (write->fd >= 0) {
-        (void)mr_leftover_lock(write->fd); /* nobody else knows it yet */
+        (void)mr_leftover_lock(write->fd); /* no other process knows it yet */
         return 0;
     }
     mr_error_set_errno(errno, "cannot create a file in its folder");
@@ -102,6 +103,7 @@ void mr_file_set_write_error(int errnum)
         mr_error_set(mr_error_code(), "%s: free some space, or write elsewhere", mr_error_text());
 }
 
+/* Writes all of data. crc and at include it even on -1 (mr_error), after which the write cannot continue. */
 static int file_write_put(struct file_write *file, const unsigned char *data, size_t length)
 {
     file->crc = mr_crc32c(file->crc, data, length);
@@ -121,9 +123,9 @@ static int file_write_put(struct file_write *file, const unsigned char *data, si
 }
 
 /*
- * A time of modification that is not that of the file which is replaced. The kernel's own move in steps of milliseconds,
- * and a file system may keep whole seconds (exFAT by way of FUSE) or two of them (vfat): two writes could be one
- * generation. 0 (st is what the file system keeps of it), or -1 with mr_error.
+ * Gives the file a time of modification other than that of the file which it replaces. The kernel's own advances in
+ * steps of milliseconds, and a file system may store whole seconds (exFAT through FUSE) or every second one (vfat): two
+ * writes could have the same generation. 0 (st has what the file system stores), or -1 with mr_error.
  */
 static int set_generation(const struct file_call *call, int fd, struct stat *st)
 {
@@ -134,7 +136,7 @@ static int set_generation(const struct file_call *call, int fd, struct stat *st)
     for (unsigned i = 0; i < TIME_TRIES; i++) {
         times[0] = times[1];
         (void)futimens(fd, times);
-        struct statx fresh; /* what was set may be cached here, and cut off there */
+        struct statx fresh; /* what was set may be cached here and truncated by the server */
         (void)statx(fd, "", AT_EMPTY_PATH | AT_STATX_FORCE_SYNC, STATX_MTIME, &fresh);
         if (fstat(fd, st) != 0) {
             mr_error_set_errno(errno, "cannot look it up");
@@ -170,6 +172,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
     return mr_durable_sync_folder(call->name, fd);
 }
 
+/* On success close_write has nothing left to remove. */
 static int publish(struct file_call *call, struct stat *st)
 {
     struct file_write *write = call->write;
@@ -284,7 +287,7 @@ static int open_session(struct file_write *write)
     return -1;
 }
 
-/* 1: a slice was written; 0: the chunk is; -1: mr_error. */
+/* 1: a slice was written; 0: the chunk is complete; -1 with mr_error. */
 static int send_slice(struct file_write *write)
 {
     uint64_t left = write->chunk.length - write->at;
@@ -321,7 +324,7 @@ static void run_send(struct file_call *call)
     struct mr_store_result result = mr_file_result(call, rc, text);
     if (rc == 0)
         state.kept = (uint64_t)st.st_size;
-    write->temporary[0] = 0; /* a session that fails is dropped by who began it */
+    write->temporary[0] = 0; /* a failed session is dropped by its caller */
     call->done.upload(call->arg, &result, rc == 0 ? &state : NULL);
     mr_file_call_end(call);
 }
@@ -378,7 +381,7 @@ static int open_source(struct file_call *call)
     return -1;
 }
 
-/* 1: a slice was copied, or a source ended; 0: all is there; -1: mr_error. */
+/* 1: a slice was copied, or a source ended; 0: all is copied; -1 with mr_error. */
 static int copy_slice(struct file_call *call)
 {
     struct file_write *write = call->write;
@@ -510,7 +513,7 @@ struct mr_store_call *mr_file_delete_batch(struct mr_store *base, const struct m
     return NULL;
 }
 
-/* ---- the bucket, which a folder is not ---- */
+/* ---- the bucket, which a folder does not have ---- */
 
 static void run_bucket(struct file_call *call)
 {

@@ -7,16 +7,16 @@
 #define LEAST          4.0
 #define REQUEST_WORK   (UINT64_C(64) << 10) /* a request is worth as much as these bytes */
 #define MEASURE_NS     (50 * MR_MILLISECOND_NS)
-#define MEASURE_ROUNDS 2 /* answers of a measurement, in limits; while it grows, in long steps, one of many */
+#define MEASURE_ROUNDS 2 /* responses in a measurement, as multiples of the limit; 1 while a limit of MANY up grows */
 #define MANY           32
-#define GROW           2.0 /* a step's factor, until one has not paid */
+#define GROW           2.0 /* a step's factor, until a step has not paid off */
 #define UP             1.25
 #define DOWN           0.8
 #define GAIN_SHARE     0.3  /* of a step's growth that its work must gain, to be kept */
 #define LOSS           0.03 /* of the work that fewer requests may cost */
 #define HOLD_FIRST     4    /* measurements between two tries */
 #define HOLD_MOST      64
-#define FULL_SHARE     0.7 /* of the answers: fewer, and the limit did not limit */
+#define FULL_SHARE     0.7 /* of the responses: below it, something else was the limit */
 
 static void measure_anew(struct mr_flight *flight)
 {
@@ -25,9 +25,10 @@ static void measure_anew(struct mr_flight *flight)
     flight->work = 0;
 }
 
+/* Also begins a new measurement. */
 static void set_limit(struct mr_flight *flight, double limit, enum mr_flight_phase phase)
 {
-    double least = flight->base < LEAST ? 1 : LEAST; /* fewer only where the store wants it */
+    double least = flight->base < LEAST ? 1 : LEAST; /* fewer only after 503s */
     flight->limit = flight->goal = limit < least ? least : limit > flight->most ? flight->most : limit;
     flight->phase = phase;
     measure_anew(flight);
@@ -49,7 +50,7 @@ unsigned mr_flight_limit(const struct mr_flight *flight)
     return (unsigned)flight->limit;
 }
 
-/* Back to what was held; the longer, the more often trying has not paid. */
+/* Returns to the limit that was held, for longer each time that another one has not paid off. */
 static void hold(struct mr_flight *flight, bool paid)
 {
     flight->held = 0;
@@ -64,7 +65,7 @@ static void flight_keep(struct mr_flight *flight, double rate)
     flight->rate = rate;
 }
 
-/* One that is held: its rate is averaged, and now and then another limit is tried. */
+/* After a measurement of the held limit: its rate is averaged, and from time to time another limit is tried. */
 static void held(struct mr_flight *flight, double rate)
 {
     flight->rate = flight->rate ? 0.7 * flight->rate + 0.3 * rate : rate;
@@ -80,14 +81,14 @@ static void held(struct mr_flight *flight, double rate)
     set_limit(flight, flight->base * (down ? DOWN : UP), down ? MR_FLIGHT_DOWN : MR_FLIGHT_UP);
 }
 
-/* A measurement is whole. full: more would have been sent. */
+/* A measurement is complete. full: the limit held back requests. */
 static void measured(struct mr_flight *flight, double rate, bool full)
 {
     double needed = flight->rate * (1 + GAIN_SHARE * (flight->limit / flight->base - 1));
     switch (flight->phase) {
     case MR_FLIGHT_GROW:
     case MR_FLIGHT_UP:
-        if (!full) { /* it does not limit: nothing to learn, and nothing to gain */
+        if (!full) { /* the limit is not reached: nothing to learn, nothing to gain */
             hold(flight, false);
         } else if (rate >= needed) {
             flight_keep(flight, rate);
@@ -120,7 +121,7 @@ static void measured(struct mr_flight *flight, double rate, bool full)
     }
 }
 
-/* After answers of 503. */
+/* Recovers from 503s: by 1/limit for each good response, up to goal. */
 static void raise(struct mr_flight *flight)
 {
     double next = flight->limit + 1 / flight->limit;
@@ -154,9 +155,9 @@ void mr_flight_good(struct mr_flight *flight, int64_t now_ns, uint64_t bytes, bo
 void mr_flight_busy(struct mr_flight *flight, int64_t now_ns, int64_t sent_ns)
 {
     if (sent_ns < flight->decreased_ns)
-        return; /* it was sent under the limit before: one burst of answers halves it once */
+        return; /* it was sent under the previous limit: one burst of 503s halves it once */
     double half = flight->limit / 2 < 1 ? 1 : flight->limit / 2;
-    if (flight->phase != MR_FLIGHT_FIXED) { /* it is found anew, from where the store had time */
+    if (flight->phase != MR_FLIGHT_FIXED) { /* the search starts over, from where the store kept up */
         flight->base = flight->goal = flight->limit * 0.9 < 1 ? 1 : flight->limit * 0.9;
         flight->rate = 0;
         flight->held = 0;

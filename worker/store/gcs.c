@@ -1,5 +1,6 @@
-/* What the requests of the client of Google Cloud Storage share: calls, credentials, URLs and messages. The requests are
- * in gcs_*.c, the store itself in gcs_store.c. Facts: docs/protocols.md, "Google Cloud Storage"; https://cloud.google.com/storage/docs/json_api. */
+/* What the requests of the client of Google Cloud Storage share: calls, credentials, URLs and messages. The requests
+ * are in gcs_*.c, the store itself in gcs_store.c. Facts: docs/protocols.md, "Google Cloud Storage";
+ * https://cloud.google.com/storage/docs/json_api. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 #include "base/container.h"
 #include "worker/store/gcs_impl.h"
 
-#define WRITE_PATIENCE 3 /* times the stall timeout: a server thinks longer about a write than about a read */
+#define WRITE_PATIENCE 3 /* times the stall timeout: a server takes longer over a write than over a read */
 /* https://cloud.google.com/storage/docs/bandwidth-usage#increase; Anywhere Cache's throughput is not the bucket's. */
 #define EGRESS_ADVICE                                                                                               \
     "; this is a limit of the project that owns the bucket, for all its readers of the region together: (1) use "   \
@@ -90,7 +91,7 @@ static enum mr_code code_of_status(int status)
     case 408:
     case 429:
         return MR_E_BUSY;
-    case 416: /* the object is shorter than the range that was asked for */
+    case 416: /* the object is shorter than the requested range */
         return MR_E_CHANGED;
     default: /* 501, 505: not implemented, and will not be at the next attempt */
         return status / 100 == 5 && status != 501 && status != 505 ? MR_E_BUSY : MR_E_PROTOCOL;
@@ -139,7 +140,8 @@ static const char *advice_of_status(const struct mr_store_result *result)
     }
 }
 
-/* The store compared what came with the checksum that was sent: BadDigest in XML, words about CRC32C in JSON. */
+/* Whether the store received bytes that do not match the checksum sent with them: BadDigest in XML, words about CRC32C
+ * in JSON. */
 static bool is_other_bytes(const struct gcs_call *call, const struct mr_http_result *http, const char *words)
 {
     return http->status == 400 && call->kind >= GCS_INSERT &&
@@ -190,6 +192,7 @@ void mr_gcs_refuse(const struct gcs_call *call, struct gcs_answer *answer)
     answer->result.text = answer->text;
 }
 
+/* `answered` gives the call back or sends another request: the call must not be touched afterwards. */
 static void deliver(struct gcs_call *call, const struct mr_http_result *http)
 {
     struct gcs_answer answer;
@@ -202,7 +205,7 @@ static void deliver(struct gcs_call *call, const struct mr_http_result *http)
 
 static void gcs_on_answer(void *arg, const struct mr_http_result *http);
 
-/* Sends call->request with the lines of now. 0, or -1 with mr_error. */
+/* Sends call->request with these credentials. 0, or -1 with mr_error. */
 static int send_with(struct gcs_call *call, const struct mr_auth_headers *headers)
 {
     struct gcs_store *store = mr_gcs_store(call);
@@ -227,7 +230,7 @@ static void gcs_on_token(struct mr_auth_waiter *waiter, enum mr_code code, const
     struct gcs_call *call = MR_CONTAINER_OF(waiter, gcs_call, waiter);
     struct mr_auth_headers headers;
     struct mr_http_result result = {.code = code, .text = text, .body = ""};
-    if (code == MR_OK && !mr_auth_headers(mr_gcs_store(call)->auth, &headers)) { /* it ended at once */
+    if (code == MR_OK && !mr_auth_headers(mr_gcs_store(call)->auth, &headers)) { /* it expired at once */
         mr_auth_wait(mr_gcs_store(call)->auth, waiter);
         return;
     }
@@ -242,7 +245,8 @@ static void gcs_on_token(struct mr_auth_waiter *waiter, enum mr_code code, const
     deliver(call, &result);
 }
 
-/* A token may be revoked or a clock be off: a 401 makes a new one once, the second is the answer. */
+/* A token may have been revoked, or a clock may be off: the first 401 repeats the request with a new token, the second
+ * is delivered. */
 static void gcs_on_answer(void *arg, const struct mr_http_result *http)
 {
     struct gcs_call *call = arg;
@@ -267,7 +271,7 @@ int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answ
     if (!request->stall_timeout_ms)
         request->stall_timeout_ms = store->base.stall_timeout_ms;
     if (call->kind >= GCS_INSERT) {
-        request->once = true; /* repeats are a transfer's to decide on */
+        request->once = true; /* whether to repeat it is a transfer's decision */
         request->stall_timeout_ms *= WRITE_PATIENCE;
     }
     request->arg = call;

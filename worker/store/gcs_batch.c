@@ -7,7 +7,7 @@
 #include "worker/store/gcs_impl.h"
 #include "worker/store/multipart.h"
 
-/* The names are copied to call->name. 0, or -1 for no memory. */
+/* Copies the names to call->name. 0, or -1: no memory; mr_error is not set. */
 static int batch_init(struct gcs_call *call, const struct mr_store_name *names, unsigned count)
 {
     struct gcs_batch *batch = &call->batch;
@@ -22,6 +22,7 @@ static int batch_init(struct gcs_call *call, const struct mr_store_name *names, 
     return mr_store_names_copy(batch->names, names, count, &call->name);
 }
 
+/* Keeps a result, its text as an offset: words moves while it grows. */
 static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_store_result *result)
 {
     batch->each[i] = *result;
@@ -32,7 +33,7 @@ static void take_result(struct gcs_batch *batch, unsigned i, const struct mr_sto
     mr_text_add(&batch->words, result->text, strlen(result->text) + 1);
 }
 
-/* All have an answer. */
+/* Every delete has its result: calls back and gives the call back. */
 static void gcs_batch_finish(struct gcs_call *call)
 {
     struct gcs_batch *batch = &call->batch;
@@ -56,7 +57,7 @@ static void gcs_batch_fail(struct gcs_call *call, const struct mr_store_result *
 
 static int send_next(struct gcs_call *call);
 
-/* The answer to one delete, as if it were a call of its own. */
+/* Keeps the result of one delete, worded as if it had been a call of its own. */
 static void explain_one(struct gcs_call *call, unsigned i, const struct mr_http_result *http)
 {
     struct gcs_call one = {.base = call->base, .kind = GCS_DELETE, .generation_match = call->batch.names[i].generation};
@@ -96,7 +97,7 @@ static int send_next(struct gcs_call *call)
 
 /* ---- in one request ---- */
 
-/* Each part's result; the calls without a part were lost. */
+/* Keeps each part's result. A delete without a part gets NET. 0, or -1 with mr_error. */
 static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
 {
     struct gcs_batch *batch = &call->batch;
@@ -122,6 +123,7 @@ static int take_parts(struct gcs_call *call, const struct mr_http_result *http)
     return 0;
 }
 
+/* If the endpoint has no batches, that is remembered, and the deletes are sent one by one. */
 static void on_batch(struct gcs_call *call, struct gcs_answer *answer)
 {
     struct mr_store_result *result = &answer->result;

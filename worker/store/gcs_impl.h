@@ -36,14 +36,14 @@ struct gcs_store {
     struct mr_text user_project; /* "&userProject=x", or nothing */
     char *project;               /* "x", or NULL */
     struct mr_text url;          /* of the request that is being built */
-    bool no_parts;               /* it has no upload parts */
+    bool no_parts;               /* the endpoint has no upload parts */
     bool no_batch;               /* the endpoint has no batches: 404, 405 or 501 */
     struct gcs_call *pool;
 };
 
 /* Deletes in one request, or one by one. */
 struct gcs_batch {
-    unsigned count, next;        /* next: of those that go one by one */
+    unsigned count, next;        /* next: of those that are sent one by one */
     struct mr_store_name *names; /* their strings lie in the call's name, each with its NUL */
     struct mr_store_result *each;
     size_t *texts; /* offset of each result's text in words, plus 1; 0: "" */
@@ -52,7 +52,7 @@ struct gcs_batch {
 
 struct gcs_call;
 
-/* How a request ended. result is what its callback gets; its text lies here. */
+/* How a request ended. result is passed to the callback; its text points into text. */
 struct gcs_answer {
     const struct mr_http_result *http;
     struct mr_store_result result;
@@ -70,7 +70,7 @@ struct gcs_call {
     struct mr_text url;
     gcs_answered_fn *answered;
     uint64_t token; /* that the request was sent with; 0: none */
-    bool refused;   /* a 401 was answered before */
+    bool refused;   /* it has had a 401 before */
     void *arg;
     union mr_store_done done;
     struct mr_text name;  /* get, stat: the object; list: its strings, each with its NUL */
@@ -85,7 +85,7 @@ struct gcs_call {
     struct mr_text permissions; /* names, each with its NUL */
     struct mr_store_list_request list;
     struct mr_get_body body_in;  /* of a get */
-    struct mr_store_result lost; /* how a get for a generation that is gone ended, while it is looked up */
+    struct mr_store_result lost; /* how a get for a missing generation ended, while it is looked up */
 };
 
 static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)
@@ -97,41 +97,42 @@ static inline struct gcs_store *mr_gcs_store(const struct gcs_call *call)
 
 /* From the pool, linked to the store. NULL with mr_error. */
 struct gcs_call *mr_gcs_take(struct gcs_store *store, enum gcs_kind kind, void *arg);
-/* Its request has ended; frees what a batch of deletes holds. */
+/* Returns a call whose request has ended to the pool, and frees what a batch of deletes holds. */
 void mr_gcs_give(struct gcs_call *call);
 /* What the call is about, for messages. Returns out. */
 const char *mr_gcs_uri(const struct gcs_call *call, char *out, size_t size);
 
 /* ---- requests: build mr_gcs_store(call)->url, then send ---- */
 
-/* ".../o"; `above` (""; "/upload") stands in front of its path. */
+/* ".../o"; `above` (""; "/upload") precedes its path. */
 void mr_gcs_objects_url(struct gcs_store *store, const char *above);
 /* ".../o/name?<first>[&generation=n]" */
 void mr_gcs_object_url(struct gcs_call *call, const char *first, uint64_t generation);
 /* "&key=<value, encoded>"; a value of NULL adds nothing. */
 void mr_gcs_parameter(struct mr_text *url, const char *key, const char *value);
-/* "&<key>=<generation>", where it is not MR_STORE_ANY. */
+/* "&<key>=<generation>", unless it is MR_STORE_ANY. */
 void mr_gcs_match(struct mr_text *url, const char *key, uint64_t generation);
 /* A header line of the request: "Name: " and value. */
 void mr_gcs_line(struct gcs_call *call, const char *name, const char *value);
 /*
- * Starts the request, at once or when there is a token; a 401 repeats it once with a new one. `answered` is called
- * once, and gives the call back or sends another request. 0, or -1 with mr_error.
+ * Starts the request, at once or as soon as there is a token; a 401 repeats it once with a new one. `answered` is
+ * called once, and gives the call back or sends another request. 0, or -1 with mr_error: the call is still the
+ * caller's.
  */
 int mr_gcs_send(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered);
-/* The end of a start function: sends, and returns the call, or gives it back and returns NULL. */
+/* For the end of a start function: sends, and returns the call, or gives it back and returns NULL. */
 struct mr_store_call *mr_gcs_start(struct gcs_call *call, struct mr_http_request *request, gcs_answered_fn *answered);
 
 /* ---- answers ---- */
 
 /* Fills answer->result from answer->http. */
 void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer);
-/* A 2xx answer whose content was refused: the result is mr_error. */
+/* For a response whose content is not acceptable: the result becomes mr_error. */
 void mr_gcs_refuse(const struct gcs_call *call, struct gcs_answer *answer);
 
-/* An answer about one object, of a request that has done.stat: parses it, calls back, gives the call back. */
+/* For a response about one object, to a call with done.stat: parses it, calls back, gives the call back. */
 gcs_answered_fn mr_gcs_on_item;
-/* An answer without content, of a request that has done.remove. */
+/* For a response without content, to a call with done.remove. */
 gcs_answered_fn mr_gcs_on_removed;
 
 /* ---- gcs_read.c, gcs_write.c, gcs_upload.c, gcs_parts.c, gcs_batch.c, gcs_bucket.c ---- */
@@ -159,7 +160,7 @@ mr_store_permissions_op mr_gcs_permissions;
 void mr_gcs_delete_url(struct gcs_store *store, struct mr_text *url, const struct mr_store_name *name);
 #define MR_GCS_CONTENT_TYPE  "application/octet-stream"
 #define MR_GCS_BOUNDARY_SIZE 48
-/* A new one that no body has in it. */
+/* A new random boundary, which no body contains. */
 void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE]);
 
 #endif

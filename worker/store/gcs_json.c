@@ -11,7 +11,7 @@
 #define NAME_MAX_BYTES 1024 /* https://cloud.google.com/storage/docs/objects#naming */
 
 struct mr_gcs_page {
-    char *text; /* a copy of the answer; the items point into it */
+    char *text; /* a copy of the response; the items point into it */
     struct mr_store_item *items;
     size_t size; /* of items */
     struct mr_store_page view;
@@ -41,6 +41,7 @@ static int take_u63(struct mr_json *json, uint64_t *number)
     return 0;
 }
 
+/* -1: bad JSON, which json->error tells, or a value of another kind, which is skipped. */
 static int take_string(struct mr_json *json, const char **text)
 {
     if (mr_json_peek(json) == MR_JSON_STRING)
@@ -72,7 +73,7 @@ static int take_time(struct mr_json *json, struct mr_store_item *item)
     return 0;
 }
 
-/* One value; a bad one leaves its key in *bad, so that the message can name the item as well. */
+/* Takes one value. A bad one leaves its key in *bad, so that the message can name the item as well. */
 static void take_field(struct mr_json *json, const char *key, struct mr_store_item *item, bool *has_generation,
                        const char **bad)
 {
@@ -100,6 +101,7 @@ static void take_field(struct mr_json *json, const char *key, struct mr_store_it
         *bad = key;
 }
 
+/* Sets mr_error from json->error. Always -1. */
 static int not_json(const struct mr_json *json)
 {
     mr_error_set(MR_E_PROTOCOL, "the answer is not JSON: at byte %zu: %s", (size_t)(json->at - json->begin),
@@ -107,6 +109,7 @@ static int not_json(const struct mr_json *json)
     return -1;
 }
 
+/* Reads the whole item even if a field is bad, so that the message can name it. -1 with mr_error. */
 static int take_item(struct mr_json *json, struct mr_store_item *item)
 {
     *item = (struct mr_store_item){.storage_class = "", .etag = ""};
@@ -145,7 +148,7 @@ static int gcs_json_compare(const char *a, size_t a_length, const char *b, size_
     return order ? order : (a_length > b_length) - (a_length < b_length);
 }
 
-/* previous: the name before it, or NULL. */
+/* previous: the name before it, or NULL. -1 with mr_error: out of order, or outside of what was requested. */
 static int check_order(const struct mr_store_item *item, const char *previous, size_t previous_length,
                        const struct mr_store_list_request *request)
 {
@@ -178,6 +181,7 @@ static int check_order(const struct mr_store_item *item, const char *previous, s
     return -1;
 }
 
+/* Room for one more item, which the caller counts. NULL with mr_error. */
 static struct mr_store_item *next_item(struct mr_gcs_page *page)
 {
     if (page->view.count == page->size) {
@@ -258,7 +262,7 @@ static int take_page(struct mr_gcs_page *page, struct mr_json *json, const struc
     return rc == 0 && mr_json_finish(json) == 0 ? 0 : not_json(json);
 }
 
-/* A page with a copy of the answer, to be read by *json. */
+/* A page with a copy of the response, which *json reads. NULL with mr_error. */
 static struct mr_gcs_page *page_new(const char *text, size_t length, struct mr_json *json)
 {
     struct mr_gcs_page *page = calloc(1, sizeof *page);
@@ -314,7 +318,7 @@ int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *ite
 
 /* ---- buckets ---- */
 
-/* true, or anything else. */
+/* Whether the value is true; anything else counts as false. */
 static bool take_flag(struct mr_json *json)
 {
     bool is_word = mr_json_peek(json) == MR_JSON_WORD;
@@ -322,7 +326,7 @@ static bool take_flag(struct mr_json *json)
     return mr_json_skip(json) == 0 && is_word && *at == 't';
 }
 
-/* The member `wanted` of an object: its flag, or its number where number is not NULL. */
+/* The member `wanted` of an object: its flag, or, if number is not NULL, its number. */
 static bool take_inner(struct mr_json *json, const char *wanted, uint64_t *number)
 {
     if (mr_json_peek(json) != MR_JSON_OBJECT) {
@@ -343,6 +347,7 @@ static bool take_inner(struct mr_json *json, const char *wanted, uint64_t *numbe
     return flag;
 }
 
+/* A value of an unexpected type counts as absent. */
 static void take_bucket_field(struct mr_json *json, const char *key, struct mr_store_bucket *bucket)
 {
     if (strcmp(key, "storageClass") == 0)

@@ -1,4 +1,4 @@
-/* gcs_json.h - the parsers of what GCS answers in JSON. They cope with any bytes. */
+/* gcs_json.h - parsers of GCS's JSON responses. Any bytes are safe to parse. */
 #ifndef MR_WORKER_STORE_GCS_JSON_H
 #define MR_WORKER_STORE_GCS_JSON_H
 
@@ -9,7 +9,7 @@
 struct mr_gcs_page;
 
 /*
- * A page of `GET /storage/v1/b/{bucket}/o` as the request asked for it: names allowed, in order, in range; sizes and
+ * A page of `GET /storage/v1/b/{bucket}/o` checked against the request: names allowed, in order, in range; sizes and
  * generations within 63 bits. NULL with mr_error (PROTOCOL with what was wrong, NO_MEMORY). The view is valid until
  * mr_gcs_page_destroy.
  */
@@ -22,11 +22,12 @@ int mr_gcs_item_parse(const char *json, size_t length, struct mr_store_item *ite
 
 /* A bucket resource; what it lacks is "" and 0. *page keeps its strings. 0, or -1 with mr_error. */
 int mr_gcs_bucket_parse(const char *json, size_t length, struct mr_store_bucket *bucket, struct mr_gcs_page **page);
-/* {"permissions": [...]}: bit i is set where the i-th of names is among them. names: each with its NUL. 0, or -1. */
+/* {"permissions": [...]}: bit i is set if the i-th of names is among them. names: each with its NUL. 0, or -1. */
 int mr_gcs_permissions_parse(const char *json, size_t length, const char *names, size_t names_length,
                              unsigned *granted);
 
-/* The server's own words in the body of an error answer (JSON, XML or text), printable, one line; may be "". */
+/* The server's own words in the body of an error response (JSON, XML or text), printable, one line; may be "". Returns
+ * out. */
 const char *mr_gcs_error_text(const char *body, size_t length, char *out, size_t size);
 
 #endif

@@ -34,7 +34,7 @@ bool mr_gcs_has_parts(const struct mr_store *base)
     return !((const struct gcs_store *)base)->no_parts;
 }
 
-/* The answer's XML with that root, or NULL and the reason in the result. */
+/* The response's XML if it has that root; else NULL, with the reason in answer->result. */
 static struct mr_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer, const char *root)
 {
     const struct mr_http_result *http = answer->http;
@@ -55,7 +55,7 @@ static struct mr_xml *take_xml(struct gcs_call *call, struct gcs_answer *answer,
 
 /* ---- begin ---- */
 
-/* An endpoint without such uploads; a bucket that is not there is another matter. */
+/* Whether the endpoint does not know such uploads. A bucket that does not exist is another matter. */
 static bool says_unknown(const struct mr_http_result *http)
 {
     int status = http->status;
@@ -63,6 +63,7 @@ static bool says_unknown(const struct mr_http_result *http)
            !memmem(http->body, http->body_length, "NoSuchBucket", 12);
 }
 
+/* Remembers an endpoint without multipart uploads in no_parts. */
 static void gcs_parts_on_begin(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;

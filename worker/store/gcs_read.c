@@ -80,7 +80,7 @@ struct mr_store_call *mr_gcs_stat(struct mr_store *base, const char *name, size_
 
 /* ---- get ---- */
 
-/* Is the answer whose head has come the bytes that were asked for? 0, or -1 with mr_error. */
+/* Checks that a response whose header has arrived has the requested bytes. 0, or -1 with mr_error. */
 static int check_head(struct gcs_call *call, int status, const struct mr_http_headers *headers)
 {
     struct mr_get_body *body = &call->body_in;
@@ -125,6 +125,7 @@ static void finish_get(struct gcs_call *call, const struct mr_store_result *resu
     mr_gcs_give(call);
 }
 
+/* If the requested generation does not exist, a look-up finds out whether the object was changed or deleted. */
 static void on_get(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
@@ -145,7 +146,7 @@ static void on_get(struct gcs_call *call, struct gcs_answer *answer)
     finish_get(call, &answer->result);
 }
 
-/* The generation that was asked for is gone: is there another, or none? */
+/* The requested generation no longer exists: is there another one, or none? */
 static void on_lookup(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;

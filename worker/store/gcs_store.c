@@ -71,8 +71,8 @@ static const struct mr_store_ops gcs_ops = {
     .destroy = gcs_destroy,
 };
 
-/* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme. An emulator's is http:// then,
- * as in Google's clients; any other one is so on this machine alone, since credentials go there. */
+/* A malloc'ed "scheme://host[:port]" without a trailing slash; NULL with mr_error. If text has no scheme, it is http://
+ * for an emulator, as in Google's clients, and on this machine; else https://, since credentials are sent there. */
 static char *make_endpoint(const char *text, const char *origin, bool is_emulator)
 {
     const char *scheme = strstr(text, "://") ? "" : is_emulator || mr_uri_is_loopback(text) ? "http://" : "https://";

@@ -7,7 +7,8 @@
 
 /* ---- begin ---- */
 
-/* The path and query of a URL: a session is asked for at our endpoint, whatever host an emulator believes to be. */
+/* The path and query of a URL; NULL if unusable. A session's requests go to our endpoint, whichever host an emulator
+ * names. */
 static const char *path_of(const char *url)
 {
     const char *host = strstr(url, "://");
@@ -76,6 +77,7 @@ static struct gcs_call *session_call(struct gcs_store *store, const char *sessio
     return call;
 }
 
+/* 308 is a success too: the upload is not complete yet, and its Range header says how much was kept. */
 static void on_sent(struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
@@ -134,7 +136,7 @@ struct mr_store_call *mr_gcs_upload_send(struct mr_store *base, const struct mr_
 
 static void on_dropped(struct gcs_call *call, struct gcs_answer *answer)
 {
-    (void)answer; /* 499 where it was there; a session that stays is forgotten after a week, and costs nothing */
+    (void)answer; /* 499 if it existed; a session that stays expires after a week, and costs nothing */
     mr_gcs_give(call);
 }
 

@@ -14,6 +14,7 @@ void mr_gcs_boundary(char out[MR_GCS_BOUNDARY_SIZE])
              (unsigned long long)mr_random64());
 }
 
+/* The pieces of the body point into head and tail, and to the caller's data. */
 static void insert_body(struct gcs_call *call, const struct mr_store_insert_request *request)
 {
     char boundary[MR_GCS_BOUNDARY_SIZE];
@@ -96,7 +97,7 @@ struct mr_store_call *mr_gcs_delete(struct mr_store *base, const char *name, siz
     struct mr_store_name target = {name, name_length, generation, NULL};
     struct mr_http_request http = {
         .method = "DELETE",
-        /* Without a precondition nobody repeats it: an old connection, which may be dead, is not for it. */
+        /* Without a precondition it is not repeated, so it must not use an old connection, which may be dead. */
         .fresh_connection = !mr_store_is_generation(generation),
     };
     if (!call)

@@ -11,7 +11,8 @@ void mr_get_body_init(struct mr_get_body *body, const struct mr_store_get_reques
     body->get = *request;
 }
 
-/* A range was asked for, and the whole object comes: what lies before it is skipped, and what lies behind it not read. */
+/* A range was requested and the whole object comes: what precedes the range is skipped, what follows it is not read. 0,
+ * or -1 with mr_error. */
 static int take_whole(struct mr_get_body *body, struct mr_store *store, const char *uri,
                       const struct mr_http_headers *headers)
 {
@@ -77,7 +78,7 @@ int mr_get_body_take(struct mr_get_body *body, void *arg, const void *data, size
                      (unsigned long long)body->get.length);
         return -1;
     }
-    if (length > 0 && data != body->get.dest + body->got.received) /* it may lie there already: room */
+    if (length > 0 && data != body->get.dest + body->got.received) /* room may have put it there already */
         memcpy(body->get.dest + body->got.received, data, length);
     body->got.received += length;
     if (body->get.progress && length > 0)

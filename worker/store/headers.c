@@ -7,9 +7,9 @@
 
 #include "base/checksum.h"
 
-#define RETRY_AFTER_MAX_S 3600 /* a server that asks for more is not waited for: the deadline ends it first */
+#define RETRY_AFTER_MAX_S 3600 /* a longer wait is cut to this: the deadline comes first */
 
-/* Digits at *at up to end; advances. 0, or -1 for none or more than 64 bits. */
+/* Takes the digits at *at, up to end, and advances *at. 0, or -1: none, or more than 64 bits. */
 static int take_u64(const char **at, const char *end, uint64_t *value)
 {
     const char *p = *at;
@@ -27,13 +27,14 @@ static int take_u64(const char **at, const char *end, uint64_t *value)
     return 0;
 }
 
-/* The whole value is one number. */
+/* 0 if the whole value is one number, else -1. */
 static int only_u64(const char *value, size_t length, uint64_t *number)
 {
     const char *at = value;
     return take_u64(&at, value + length, number) == 0 && at == value + length ? 0 : -1;
 }
 
+/* A value that is malformed or contradicts itself counts as missing. */
 static void take_content_range(struct mr_http_headers *headers, const char *value, size_t length)
 {
     const char *at = value, *end = value + length;
@@ -73,6 +74,7 @@ static void take_hash(struct mr_http_headers *headers, const char *value, size_t
     }
 }
 
+/* Seconds, or a date, which is compared with this machine's clock. A date in the past counts as missing. */
 static void take_retry_after(struct mr_http_headers *headers, const char *value, size_t length)
 {
     char date[64];
@@ -123,7 +125,7 @@ static void take_kept(struct mr_http_headers *headers, const char *value, size_t
     }
 }
 
-/* "gzip", also as the last of several: what has to be undone first. */
+/* Whether the value is "gzip", or "gzip" is the last of several: the one to be undone first. */
 static bool is_gzip(const char *value, size_t length)
 {
     while (length > 0 && memchr(value, ',', length)) {
@@ -149,7 +151,7 @@ static void take_goog(struct mr_http_headers *headers, const char *name, size_t 
         headers->gzip = headers->gzip || is_gzip(value, length);
 }
 
-/* One of parts ("...=-3") is no base64 of a checksum. */
+/* A checksum of parts ("...=-3") is not the base64 of a checksum, and is left out. */
 static void take_amz(struct mr_http_headers *headers, const char *name, size_t name_length, const char *value,
                      size_t length)
 {
@@ -169,7 +171,8 @@ static void take_amz(struct mr_http_headers *headers, const char *name, size_t n
         headers->checksum.kind = MR_CHECKSUM_NONE;
 }
 
-/* The length of the name in front of the colon, and the value without the white space around it. 0: no header line. */
+/* Returns the length of the name before the colon; 0: it is not a header line. *value is without white space around
+ * it. */
 static size_t split_line(const char *line, size_t length, const char **value, size_t *value_length)
 {
     const char *colon = length ? memchr(line, ':', length) : NULL;

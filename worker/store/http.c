@@ -19,7 +19,7 @@
 #define COLLECT_MAX (UINT64_C(64) << 20)
 #define SEND_SMALL  (64L << 10)
 #define SEND_BUFFER (512L << 10)              /* libcurl's, while it sends */
-#define PAUSE_NS    (200 * MR_MILLISECOND_NS) /* a loop that is so late was stopped */
+#define PAUSE_NS    (200 * MR_MILLISECOND_NS) /* a loop that is this late was suspended */
 
 /* ---- curl's callbacks ---- */
 
@@ -29,12 +29,12 @@ static size_t on_header(char *line, size_t unit, size_t count, void *arg)
     return unit * count;
 }
 
-/* A body of several pieces, or a long one. */
+/* For a body of several pieces, or a long one. */
 static size_t on_read(char *to, size_t unit, size_t count, void *arg)
 {
     struct mr_http_call *call = arg;
     size_t room = unit * count;
-    call->moved_ns = call->http->now_ns; /* what was asked for before has been sent */
+    call->moved_ns = call->http->now_ns; /* what was read before has been sent */
     size_t put = 0;
     while (put < room && call->body_piece < call->body_count) {
         const struct mr_http_piece *piece = &call->body[call->body_piece];
@@ -52,7 +52,7 @@ static size_t on_read(char *to, size_t unit, size_t count, void *arg)
     return put;
 }
 
-/* libcurl begins anew on another connection: only ever from the front. */
+/* libcurl starts over on another connection, always from the beginning. */
 static int on_rewind(void *arg, curl_off_t offset, int origin)
 {
     struct mr_http_call *call = arg;
@@ -63,7 +63,7 @@ static int on_rewind(void *arg, curl_off_t offset, int origin)
     return CURL_SEEKFUNC_OK;
 }
 
-/* A connection is there, and the request is about to go out on it. */
+/* There is a connection, and the request is about to be sent on it. */
 static int on_send(void *arg, char *far_ip, char *near_ip, int far_port, int near_port)
 {
     struct mr_http_call *call = arg;
@@ -86,8 +86,9 @@ static size_t on_body(char *data, size_t unit, size_t count, void *arg)
 /* ---- calls ---- */
 
 /*
- * An easy handle of libcurl 7.83 to 7.88 remembers the last header line of its last answer, which it has freed: where the
- * next answer's first line is a folded one (it begins with a blank), it writes there. Such a handle serves one request.
+ * An easy handle of libcurl 7.83 to 7.88 keeps a pointer to the last header line of its last response, which it has
+ * freed. If the next response begins with a folded line (one that begins with a blank), it writes there. Such a handle
+ * serves one request only.
  */
 static bool easy_remembers(void)
 {
@@ -105,7 +106,7 @@ static void call_free(struct mr_http_call *call)
     free(call);
 }
 
-/* What is the same for every request is set once, when the easy handle is made. 0 or -1 (no memory). */
+/* Sets the options that are the same for every request, once per easy handle. 0, or -1 (no memory). */
 static int make_easy(struct mr_http *http, struct mr_http_call *call)
 {
     CURL *easy = curl_easy_init();
@@ -131,7 +132,7 @@ static int make_easy(struct mr_http *http, struct mr_http_call *call)
     return 0;
 }
 
-/* From the pool, or a new one. NULL: no memory. */
+/* From the pool, or a new one. own: it needs no easy handle. NULL: no memory. */
 static struct mr_http_call *take_call(struct mr_http *http, bool own)
 {
     struct mr_http_call *call = http->pool;
@@ -149,7 +150,8 @@ static struct mr_http_call *take_call(struct mr_http *http, bool own)
     return NULL;
 }
 
-/* The request's lines in front of the list that all requests share; libcurl only reads the list. */
+/* Puts the request's lines in front of the list that all requests share, which libcurl only reads. 0, or -1 (no
+ * memory). */
 static int set_lines(struct mr_http_call *call, const struct mr_http_request *request)
 {
     size_t needed = 0;
@@ -186,7 +188,7 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
         call->body_length += request->body[i].length;
     }
     curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    /* A small body in one piece goes out in one packet with the header lines. */
+    /* A small body in one piece is sent in one packet with the header lines. */
     bool in_one = request->body_count == 1 && call->body_length <= SEND_SMALL;
     const void *small = call->body_length ? request->body[0].data : "";
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, in_one ? small : NULL);
@@ -195,9 +197,9 @@ static void set_body(struct mr_http_call *call, const struct mr_http_request *re
 }
 
 /*
- * The URL, and its path and query once more as they are to be sent: libcurl 7.88 takes the URL apart, and where there is
- * no memory for the query sends the request without it. A part of an upload would become the object itself. A proxy
- * that is not tunnelled through wants the whole URL.
+ * Sets the URL, and its path and query once more as they are to be sent: libcurl 7.88 takes the URL apart, and if there
+ * is no memory for the query it sends the request without it, so that a part of an upload would become the object
+ * itself. A proxy without a tunnel needs the whole URL. 0, or -1 (no memory).
  */
 static int set_url(struct mr_http_call *call, const struct mr_http_request *request)
 {
@@ -246,7 +248,8 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
     return 0;
 }
 
-/* How often a call is checked for a stall: late by an eighth, half a second at most. */
+/* Sets the timer that checks calls for stalls, which are found late by an eighth of the limit, half a second at
+ * most. */
 static void watch(struct mr_http *http, const struct mr_http_call *call)
 {
     int64_t ns = (call->first_limit_ns < call->stall_limit_ns ? call->first_limit_ns : call->stall_limit_ns) / 8;
@@ -338,7 +341,7 @@ static void ended(struct mr_http *http, struct mr_http_call *call, CURLcode curl
 {
     if ((curl == CURLE_OK || call->cut) && call->head_ended)
         mr_http_finish(http, call, MR_OK, "");
-    else if (curl == CURLE_OK) /* libcurl takes that for a whole answer without a body */
+    else if (curl == CURLE_OK) /* libcurl takes this for a complete response without a body */
         mr_http_finish(http, call, MR_E_NET, "the connection ended within the head of the answer");
     else if ((curl == CURLE_WRITE_ERROR || curl == CURLE_ABORTED_BY_CALLBACK) && call->sink_code != MR_OK)
         mr_http_finish(http, call, call->sink_code, call->sink_text);
@@ -353,7 +356,7 @@ void mr_http_drain(struct mr_http *http)
     while ((message = curl_multi_info_read(http->multi, &left))) {
         if (message->msg != CURLMSG_DONE)
             continue;
-        CURLcode curl = message->data.result; /* message is gone once its handle is removed */
+        CURLcode curl = message->data.result; /* message is invalid once its handle is removed */
         char *private = NULL;
         curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
         ended(http, (struct mr_http_call *)(void *)private, curl);
@@ -365,7 +368,7 @@ static int64_t limit_of(const struct mr_http_call *call)
     return call->first_ns ? call->stall_limit_ns : call->first_limit_ns;
 }
 
-/* done callbacks may change the list of calls, so the search for the next stalled one starts anew. */
+/* done callbacks may change the list of calls, so the search for the next stalled one starts over each time. */
 static struct mr_http_call *stalled(struct mr_http *http)
 {
     for (struct mr_http_call *call = http->active; call; call = call->next) {
@@ -387,12 +390,13 @@ static void end_stalled(struct mr_http *http, struct mr_http_call *call)
     mr_http_finish(http, call, MR_E_TIMEOUT, text);
 }
 
+/* Ends stalled calls. If the process was suspended, all calls get that time back first. */
 static void run_watch(struct mr_http_timer *timer)
 {
     struct mr_http *http = MR_CONTAINER_OF(timer, mr_http, watch);
     struct mr_http_call *call;
     int64_t late_ns = http->now_ns - timer->due_ns;
-    if (late_ns >= PAUSE_NS) { /* this process did not run: what came meanwhile is not read yet */
+    if (late_ns >= PAUSE_NS) { /* this process did not run: what arrived meanwhile has not been read yet */
         for (call = http->active; call; call = call->next)
             call->moved_ns += late_ns;
     }
@@ -424,7 +428,7 @@ static int add_header(struct curl_slist **to, const char *line)
     return 0;
 }
 
-/* Lines that the body and its checks depend on. */
+/* Header lines that the body and its checks depend on. */
 static bool http_is_ours(const char *line, size_t length)
 {
     static const char *const names[] = {"Accept-Encoding", "Content-Length", "Expect", "Range", "Transfer-Encoding"};
@@ -435,6 +439,7 @@ static bool http_is_ours(const char *line, size_t length)
     return false;
 }
 
+/* Makes the lists of header lines that requests share. -1 with mr_error. */
 static int set_headers(struct mr_http *http, const struct mr_http_options *options)
 {
     for (unsigned i = 0; i < 4; i++) {

@@ -1,16 +1,16 @@
 /*
  * http.h - HTTP/1.1 requests over one libcurl multi handle, and the loop that everything in this folder runs in.
  *
- * A GET whose body goes to a sink that says where it belongs (`room`) is sent and received here, over a connection that
- * libcurl has made (http_line.c, http_receive.c): its bytes are read where they belong. All others are libcurl's.
+ * A GET whose sink says where the body belongs (`room`) is sent and received here, over a connection made by libcurl
+ * (http_line.c, http_receive.c), and its bytes are read into place. All others are libcurl's.
  *
- * One mr_http a thread; nothing here is thread-safe. mr_http_step is the only call that blocks, and the only one
- * that calls back: a start, cancel or timer call never runs a callback of the caller's. Connections are kept alive
- * and reused, easy handles too (not with libcurl 7.83 to 7.88: http.c says why). `Accept-Encoding: gzip` goes out with
+ * One mr_http per thread; nothing here is thread-safe. mr_http_step is the only call that blocks, and the only one that
+ * calls back: a start, cancel or timer call never runs a callback of the caller's. Connections are kept alive and
+ * reused, and so are easy handles (but not with libcurl 7.83 to 7.88: see http.c). `Accept-Encoding: gzip` is sent with
  * each request and the body is not decoded, so what arrives is what is stored
  * (https://cloud.google.com/storage/docs/transcoding). A URL's path is sent as it is.
  *
- * Redirects are not followed. Proxy variables of the environment count (as in curl) where options.proxy is NULL.
+ * Redirects are not followed. The environment's proxy variables apply (as in curl) if options.proxy is NULL.
  */
 #ifndef MR_WORKER_STORE_HTTP_H
 #define MR_WORKER_STORE_HTTP_H
@@ -42,7 +42,7 @@ struct mr_http_options {
 #define MR_HTTP_MAX_PIECES  3
 
 struct mr_http_piece {
-    const void *data; /* must stay until done; may be NULL where length is 0 */
+    const void *data; /* must stay until done; may be NULL if length is 0 */
     uint64_t length;
 };
 
@@ -55,38 +55,38 @@ struct mr_http_request {
     unsigned body_count;              /* 0: no body; an empty one (POST, PUT) is a piece of length 0 */
     bool has_range;                   /* sends Range: bytes=range_first-range_last (both inclusive) */
     uint64_t range_first, range_last;
-    unsigned stall_timeout_ms; /* MR_E_TIMEOUT when no 4 KiB of either body, nor its end, move in so long; 0: never */
-    unsigned first_timeout_ms; /* MR_E_TIMEOUT when no answer begins in so long; 0: as the other, which if 0 wins */
+    unsigned stall_timeout_ms; /* MR_E_TIMEOUT if neither 4 KiB of a body nor its end move in this time; 0: never */
+    unsigned first_timeout_ms; /* MR_E_TIMEOUT if no response begins in this time; 0: as the other, which if 0 wins */
     bool fresh_connection;     /* do not reuse a connection */
-    /* Not sent a second time. By itself libcurl does that where a reused connection ends without an answer, which a
-     * server that has done the work may have caused. */
+    /* Never sent a second time. libcurl would do that if a reused connection ends without a response, although the
+     * server may have done the work. */
     bool once;
     bool plain;    /* without options.headers: they are for the store, and may be secret */
     bool identity; /* Accept-Encoding: identity, in place of gzip */
-    bool direct;   /* past any proxy: a server of this machine or its network */
+    bool direct;   /* bypasses any proxy: for servers of this machine or its network */
 
     /*
-     * The body of a 2xx answer, as it arrives, inside mr_http_step. Must not block, start or cancel anything.
-     * Returns 0; 1: that is enough, the rest is not wanted and the call ends well; -1 with mr_error set: the transfer
-     * ends and done gets that code and text. NULL: the body is collected and handed to done (at most collect_max bytes,
-     * 0: 64 MiB; more is MR_E_PROTOCOL).
-     * The body of any other answer is never given to the sink; its first 16 KiB are collected for the error text, and
-     * the call ends with them.
+     * The body of a 2xx response, as it arrives, inside mr_http_step. Must not block, start or cancel anything. Returns
+     * 0; 1: that is enough, the rest is not wanted and the call succeeds; -1 with mr_error set: the transfer ends and
+     * done gets that code and text. NULL: the body is collected and handed to done (at most collect_max bytes, 0: 64
+     * MiB; more is MR_E_PROTOCOL). The body of any other response is never given to the sink; its first 16 KiB are
+     * collected for the error text, and the call ends with them.
      */
     int (*sink)(void *arg, const struct mr_http_call *call, const void *data, size_t length);
     /*
-     * Where the next bytes of the body that goes to the sink belong, and how many there is room for; NULL: it is not
-     * known yet, or nowhere. What arrives there needs no copy: the sink gets that very address. Memory that it has named
-     * may be written until the sink is called, or the call ends. Not every request makes use of it. NULL: none.
+     * Where the next bytes of the body belong, and how many there is room for; NULL: not known yet, or nowhere. What is
+     * received there is not copied: the sink gets that very address. Memory that it has returned may be written to
+     * until the sink is called or the call ends. Not every request uses it. NULL: none.
      */
     void *(*room)(void *arg, size_t *length);
     uint64_t collect_max;
-    /* Called once, unless cancelled. `result` and all that it points to end with the call, as does the mr_http_call. */
+    /* Called once, unless cancelled. `result`, all that it points to and the mr_http_call are valid until it
+     * returns. */
     void (*done)(void *arg, const struct mr_http_result *result);
     void *arg;
 };
 
-/* Header fields of the answer that millrace uses. A field that is missing or malformed has its has_ flag 0. */
+/* Header fields of the response that millrace uses. The has_ flag of a missing or malformed field is false. */
 struct mr_http_headers {
     bool has_content_length, has_content_range, has_generation;
     bool gunzipped;              /* x-guploader-response-body-transformations: gunzipped */
@@ -109,16 +109,15 @@ struct mr_http_headers {
 };
 
 struct mr_http_result {
-    enum mr_code
-        code; /* MR_OK: an answer came, or as much of it as is wanted, whatever its status. Else NET, TIMEOUT, PROTOCOL, sink's code */
-    const char *text; /* what happened where code is not MR_OK; "" otherwise */
-    int status;       /* 0 where no answer came */
+    enum mr_code code; /* MR_OK: a response of any status, or enough of it. Else NET, TIMEOUT, PROTOCOL, sink's code */
+    const char *text;  /* what happened if code is not MR_OK; else "" */
+    int status;        /* 0: no response came */
     struct mr_http_headers headers;
     const char *body; /* collected body, NUL-terminated after body_length; "" where there is none */
     size_t body_length;
     const char *location; /* "" where there is none */
-    unsigned sent;        /* times that the request was begun on a connection; 0: nothing of it reached the server */
-    int64_t first_ns;     /* from the start to the head of the answer, connecting included; 0: none came */
+    unsigned sent;        /* times that sending it began on a connection; 0: no byte of it reached the server */
+    int64_t first_ns;     /* from the start to the head of the response, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
     int64_t body_ns;      /* from the head to the end */
 };
@@ -128,22 +127,22 @@ struct mr_http *mr_http_new(const struct mr_http_options *options);
 /* Cancels what is in flight and closes the connections. NULL is allowed. */
 void mr_http_destroy(struct mr_http *http);
 
-/* Starts a request; it goes out in the next mr_http_step. NULL with mr_error (USAGE, NO_MEMORY). */
+/* Starts a request; it is sent in the next mr_http_step. NULL with mr_error (USAGE, NO_MEMORY). */
 struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_request *request);
-/* Ends a call without its done callback; its connection is closed if an answer was under way. Not from a sink. */
+/* Ends a call without its done callback; its connection is closed if a response was under way. Not from a sink. */
 void mr_http_cancel(struct mr_http *http, struct mr_http_call *call);
 
-/* Inside a sink: the status and the headers of the answer. */
+/* Inside a sink: the status and the headers of the response. */
 int mr_http_call_status(const struct mr_http_call *call);
 const struct mr_http_headers *mr_http_call_headers(const struct mr_http_call *call);
 
 /*
- * Waits at most timeout_ms for a socket, a timer or extra_fd (-1: none; readable counts, it is not read, and it must be
- * passed as -1 before it is closed), then
- * moves data and calls back. Returns 1 if extra_fd is readable, 0 if not, -1 with mr_error (a broken invariant).
+ * Waits at most timeout_ms for a socket, a timer or extra_fd, then moves data and calls back. extra_fd: -1: none; it is
+ * only waited for until it is readable, and -1 must be passed before it is closed. Returns 1 if extra_fd is readable, 0
+ * if not, -1 with mr_error (a broken invariant).
  */
 int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd);
-/* Inside a callback or timer: the step does not wait but returns, as it does by itself after a done callback. */
+/* Inside a callback or timer: makes the step return without waiting, as it does by itself after a done callback. */
 void mr_http_poke(struct mr_http *http);
 /* Requests in flight. */
 unsigned mr_http_in_flight(const struct mr_http *http);
@@ -152,8 +151,8 @@ int64_t mr_http_now_ns(const struct mr_http *http);
 
 /*
  * A timer of this loop, embedded in its owner and zero-initialised. `run` is called once, from mr_http_step, at or
- * after due_ns (0: in the next step, which then does not wait). It may set itself again. A timer must be stopped
- * before its memory goes.
+ * after due_ns (0: in the next step, which then does not wait). It may set itself again. A timer must be stopped before
+ * its memory is freed.
  */
 struct mr_http_timer {
     int64_t due_ns;
@@ -161,7 +160,7 @@ struct mr_http_timer {
     struct mr_http_timer *previous, *next; /* private */
     bool armed;                            /* private */
 };
-/* Sets or moves a timer; timer->run is set by the caller before. */
+/* Sets or moves a timer; the caller has set timer->run. */
 void mr_http_timer_set(struct mr_http *http, struct mr_http_timer *timer, int64_t due_ns);
 void mr_http_timer_stop(struct mr_http *http, struct mr_http_timer *timer);
 

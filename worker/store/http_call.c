@@ -1,4 +1,4 @@
-/* A call from the first byte of its answer to its end: what comes is counted and kept, then it calls back. */
+/* A call from the first byte of its response to its end: what arrives is counted and kept, then it calls back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define COLLECT_ERROR_MAX (16u << 10)
 #define COLLECT_KEEP      (256u << 10) /* a pooled call keeps a collecting buffer up to this size */
 
-/* ---- the answer ---- */
+/* ---- the response ---- */
 
 static void forget_location(struct mr_http_call *call)
 {
@@ -18,6 +18,7 @@ static void forget_location(struct mr_http_call *call)
     call->location = NULL;
 }
 
+/* Notes progress now, and the longest wait for it since the response began. */
 static void moved(struct mr_http_call *call)
 {
     int64_t gap = call->http->now_ns - call->moved_ns;
@@ -33,7 +34,7 @@ void mr_http_head_line(struct mr_http_call *call, const char *line, size_t lengt
     size_t url_length;
     if (status != 0) { /* also after a 100 Continue */
         if (call->first_ns == 0)
-            moved(call); /* a head that comes line by line, or again and again, is no progress */
+            moved(call); /* a head that arrives line by line, or repeatedly, is not progress */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
         call->status = status;
         call->head_ended = false;
@@ -50,6 +51,7 @@ void mr_http_head_line(struct mr_http_call *call, const char *line, size_t lengt
     }
 }
 
+/* Keeps mr_error as the reason why the call ends. Always -1. */
 static int fail_sink(struct mr_http_call *call)
 {
     call->sink_code = mr_error_code() ? mr_error_code() : MR_E_INTERNAL;
@@ -57,6 +59,7 @@ static int fail_sink(struct mr_http_call *call)
     return -1;
 }
 
+/* Keeps body bytes, at most `most` in all. -1 with mr_error. */
 static int collect(struct mr_http_call *call, const char *data, size_t length, uint64_t most)
 {
     if (length > most || call->collected_length > most - length) {
@@ -136,7 +139,7 @@ void mr_http_call_deactivate(struct mr_http *http, struct mr_http_call *call)
 void mr_http_call_recycle(struct mr_http *http, struct mr_http_call *call)
 {
     forget_location(call);
-    if (call->lines) /* they may hold a token, which shall not outlive its use */
+    if (call->lines) /* they may hold a token, which must not outlive its use */
         explicit_bzero(call->lines, call->lines_size);
     if (call->collected_size > COLLECT_KEEP) {
         free(call->collected);
@@ -164,7 +167,7 @@ static enum mr_code code_of_curl(CURLcode curl)
     case CURLE_SSL_ISSUER_ERROR:
     case CURLE_URL_MALFORMAT:
         return MR_E_CONFIG;
-    case CURLE_UNSUPPORTED_PROTOCOL: /* the scheme was checked before: an answer that is not HTTP/1 */
+    case CURLE_UNSUPPORTED_PROTOCOL: /* the scheme was checked before: the response is not HTTP/1 */
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_BAD_CONTENT_ENCODING:
         return MR_E_PROTOCOL;

@@ -1,6 +1,8 @@
-/* http_impl.h - what the files of the HTTP client share. Only http*.c include it. Each calls those before it alone:
- * http_watch.c (sockets, timers), http_line.c (connections of our own), http_call.c (answers, ends of calls),
- * http_receive.c (requests over those connections), http_turn.c (what each does next), http.c (requests), http_loop.c. */
+/*
+ * http_impl.h - what the files of the HTTP client share. Only http*.c include it. Each calls only those before it:
+ * http_watch.c (sockets, timers), http_line.c (connections of our own), http_call.c (responses, ends of calls),
+ * http_receive.c (requests over those connections), http_turn.c (what each does next), http.c (requests), http_loop.c.
+ */
 #ifndef MR_WORKER_STORE_HTTP_IMPL_H
 #define MR_WORKER_STORE_HTTP_IMPL_H
 
@@ -11,25 +13,25 @@
 #include "worker/store/http.h"
 
 /*
- * libcurl is driven by its socket interface and an epoll set and not by curl_multi_poll: curl_multi_perform asks
- * poll(2) once for each transfer under way, each time. What curl wants of a socket that we opened stays registered
- * when a request ends, because the next request on the kept-alive connection wants the same: no epoll_ctl a request.
+ * libcurl is driven by its socket interface and an epoll set rather than by curl_multi_poll: curl_multi_perform calls
+ * poll(2) for each active transfer each time. What curl wants of a socket that we opened stays registered when a
+ * request ends, because the next request on the kept-alive connection wants the same: no epoll_ctl per request.
  */
 struct fd_state {
-    unsigned char wanted;      /* EPOLLIN | EPOLLOUT, as curl asked last */
+    unsigned char wanted;      /* EPOLLIN | EPOLLOUT, as curl last requested */
     unsigned char registered;  /* what the epoll set has; 0: not in it */
-    bool ours;                 /* opened by mr_http_open_socket: mr_http_close_socket ends it */
-    struct mr_http_line *line; /* whose it is; NULL: the multi handle's */
+    bool ours;                 /* opened by mr_http_open_socket: mr_http_close_socket closes it */
+    struct mr_http_line *line; /* its owner; NULL: the multi handle */
 };
 
 /*
- * A connection of our own. libcurl makes it (names, proxies, TLS), in a multi handle of its own: in one with others, a
- * request that begins would find bytes on a connection which it takes for an idle one, and close it. After that libcurl
- * only sends and receives on it.
+ * A connection of our own. libcurl makes it (names, proxies, TLS), in a multi handle of its own: in a shared one, a new
+ * request would take it for an idle connection, find bytes on it, and close it. After that libcurl only sends and
+ * receives on it.
  */
 struct mr_http_line {
     struct mr_http *http;
-    struct mr_http_line *previous, *next; /* http->lines: the one that was used last is the first */
+    struct mr_http_line *previous, *next; /* http->first_line: most recently used first */
     CURLM *multi;
     CURL *easy;
     char *place;               /* scheme://authority */
@@ -38,11 +40,11 @@ struct mr_http_line {
     int64_t due_ns;            /* when libcurl has a time-out to serve; -1: none */
     int64_t idle_ns;           /* since when */
     bool tls;
-    bool used;      /* it has brought an answer */
-    bool begun;     /* the request of its call has begun to go out */
-    bool more;      /* there may be bytes that no event will tell of */
+    bool used;      /* it has brought a response */
+    bool begun;     /* sending its call's request has begun */
+    bool more;      /* there may be bytes that no event will announce */
     unsigned round; /* the last in which it had its turn */
-    char *head;     /* what came up to the end of the head, and a little behind it */
+    char *head;     /* what was received up to the end of the head, and a little beyond it */
     size_t head_room, head_length, head_at;
     char curl_text[CURL_ERROR_SIZE];
 };
@@ -72,18 +74,18 @@ struct mr_http_call {
     struct mr_http_headers headers;
     char *collected;
     size_t collected_length, collected_size;
-    char *location; /* of the answer; NULL: none */
+    char *location; /* of the response; NULL: none */
     struct mr_http_piece body[MR_HTTP_MAX_PIECES];
     unsigned body_count, body_piece; /* the piece that is being sent */
     uint64_t body_at, body_length;   /* within it; of all of them */
     unsigned sent;
-    char target[MR_TRACE_TEXT]; /* "GET /path", while somebody traces; "" */
+    char target[MR_TRACE_TEXT]; /* "GET /path" while tracing is on; else "" */
     bool once;
     /* Over a connection of our own: */
     bool own;    /* it is */
-    bool fresh;  /* over one that nobody has used */
+    bool fresh;  /* over a new one */
     bool queued; /* in http->first_start */
-    bool keeps;  /* the connection may be used again after the answer */
+    bool keeps;  /* the connection may be used again after the response */
     struct mr_http_call *next_start;
     struct mr_http_line *line;   /* NULL: none yet */
     size_t place_length;         /* of its URL's scheme and authority, which `lines` begins with */
@@ -104,12 +106,12 @@ struct mr_http {
     CURLM *multi;
     struct curl_slist *lines[2][2]; /* of every request: [plain][identity] */
     struct mr_http_line *first_line, *last_line;
-    struct mr_http_line *spare_lines;              /* by next: not connected, for the next connection */
+    struct mr_http_line *spare_lines;              /* linked by next: not connected, for the next connection */
     struct mr_http_call *first_start, *last_start; /* that wait for the next step to be sent */
     unsigned line_count, idle_lines, idle_most, connecting;
     unsigned round; /* of mr_http_lines_run */
     bool more;      /* a line has it */
-    char *scratch;  /* for bodies that do not know where they belong; NULL: not needed so far */
+    char *scratch;  /* for bodies without a room; NULL: not needed so far */
     CURLSH *share;  /* names and TLS sessions, of the lines */
     unsigned connect_timeout_ms, buffer_bytes;
     char *proxy, *ca_bundle;
@@ -137,28 +139,29 @@ curl_socket_t mr_http_open_socket(void *arg, curlsocktype purpose, struct curl_s
 int mr_http_close_socket(void *arg, curl_socket_t fd);
 
 int mr_http_on_line_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg);
-/* No event is the line's any more. */
+/* No event belongs to the line any more. */
 void mr_http_forget_line(const struct mr_http_line *line);
-/* Waits for the socket to be writable too, or no more. */
+/* Also waits for the socket to be writable, or no longer does. */
 void mr_http_watch_line(struct mr_http_line *line, bool to_send);
-/* The epoll set's, for these events; 0: out of it. had: it is in it, as far as is known. 0 or -1 (errno). */
+/* Registers fd in the epoll set for these events; 0: removes it. had: it is in the set, as far as is known. 0, or -1
+ * with errno. */
 int mr_http_fd_register(struct mr_http *http, int fd, unsigned events, bool had);
-/* Sockets that could not be watched so far. */
+/* Tries again to watch the sockets that could not be watched so far. */
 void mr_http_watch_again(struct mr_http *http);
 
 /* ---- http_line.c ---- */
 
-/* What connections have in common. */
+/* Sets the options that all connections have in common. */
 void mr_http_set_connection(struct mr_http *http, CURL *easy);
-/* An idle one on which nothing has come, or a new one, which is not connected yet. NULL: no memory. */
+/* An idle connection on which nothing has arrived, or a new one, which is not connected yet. NULL: no memory. */
 struct mr_http_line *mr_http_line_get(struct mr_http *http, const struct mr_http_call *call);
-/* Its call, if any, has another or none. */
+/* Closes the connection. Its call, if any, is detached and not ended. */
 void mr_http_line_close(struct mr_http_line *line);
 /* All of them, at the end. */
 void mr_http_lines_close(struct mr_http *http);
-/* Its answer has come whole: idle, if it may be used again. */
+/* Its response is complete: it becomes idle, or is closed if it cannot be used again. */
 void mr_http_line_release(struct mr_http_line *line);
-/* The call goes out in the next step; or does not. */
+/* Queues the call, to be sent in the next step; takes it off the queue. */
 void mr_http_queue(struct mr_http *http, struct mr_http_call *call);
 void mr_http_unqueue(struct mr_http *http, struct mr_http_call *call);
 
@@ -168,40 +171,41 @@ void mr_http_unqueue(struct mr_http *http, struct mr_http_call *call);
 void mr_http_head_line(struct mr_http_call *call, const char *line, size_t length);
 /* Bytes of the body: 0; 1: no more is wanted; -1: sink_code and sink_text say why. */
 int mr_http_take_body(struct mr_http_call *call, const char *data, size_t length);
-/* Ends a call with its callback. */
+/* Ends a call: calls back, and returns it to the pool. */
 void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_code code, const char *text);
 /* The same, with libcurl's error; curl_text: what it has written about it, or "". */
 void mr_http_finish_curl(struct mr_http *http, struct mr_http_call *call, CURLcode curl, const char *curl_text);
-/* Out of the multi handle and of the active list. */
+/* Removes it from the multi handle, the queue and the active list, and closes its line. */
 void mr_http_call_deactivate(struct mr_http *http, struct mr_http_call *call);
-/* Into the pool. */
+/* Returns it to the pool. Overwrites its header lines. */
 void mr_http_call_recycle(struct mr_http *http, struct mr_http_call *call);
 
 /* ---- http_receive.c ---- */
 
-/* May the request go over a connection of our own? */
+/* Whether the request may go over a connection of our own. */
 bool mr_http_is_own(const struct mr_http *http, const struct mr_http_request *request);
-/* The request as it is sent, into call->lines. 0 or -1 (no memory). */
+/* Writes the request, as it is sent, into call->lines. 0, or -1 (no memory). */
 int mr_http_write_request(struct mr_http_call *call, const struct mr_http_request *request);
-/* The line has its call and is connected: what is left of the request goes out. May end the call, and the line. */
+/* Sends the rest of the request. The line must have a call and be connected. May end the call, and the line. */
 void mr_http_send(struct mr_http_line *line);
-/* There may be bytes of the answer. The same. */
+/* Receives what has arrived of the response. Likewise. */
 void mr_http_receive(struct mr_http_line *line);
-/* The end of the line, and of its call with libcurl's error. */
+/* Closes the line, and ends its call with libcurl's error. */
 void mr_http_line_fail(struct mr_http_line *line, CURLcode curl);
 
 /* ---- http_turn.c ---- */
 
-/* Connects, or takes an idle one, for each call that waits for that, and sends. */
+/* Takes an idle connection, or makes one, for each queued call, and sends its request. */
 void mr_http_lines_start(struct mr_http *http);
-/* libcurl's time-outs while it connects, and lines with `more`. When the next is due, by mr_http_lines_due_ns; -1. */
+/* Serves libcurl's time-outs while it connects, and lines with `more`. mr_http_lines_due_ns: when that is due next; 0:
+ * at once; -1: not at all. */
 void mr_http_lines_run(struct mr_http *http);
 int64_t mr_http_lines_due_ns(const struct mr_http *http);
 void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned events);
 
 /* ---- http.c ---- */
 
-/* Calls back for what has ended. */
+/* Ends the calls that libcurl is done with. */
 void mr_http_drain(struct mr_http *http);
 
 /* ---- http_trace.c ---- */

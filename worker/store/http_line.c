@@ -1,13 +1,13 @@
-/* Connections of our own: made by libcurl (CURLOPT_CONNECT_ONLY), taken by one call after the other, dropped. */
+/* Connections of our own: made by libcurl (CURLOPT_CONNECT_ONLY), used by one call after another, and closed. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "worker/store/http_impl.h"
 
-#define IDLE_MOST_NS (118 * MR_SECOND_NS) /* libcurl's own limit: older ones have often been forgotten on the way */
+#define IDLE_MOST_NS (118 * MR_SECOND_NS) /* libcurl's own limit: older ones have often been dropped on the way */
 
-/* ---- the list: what was used last comes first ---- */
+/* ---- the list: most recently used first ---- */
 
 static void link_first(struct mr_http_line *line)
 {
@@ -47,7 +47,7 @@ void mr_http_set_connection(struct mr_http *http, CURL *easy)
     curl_easy_setopt(easy, CURLOPT_USERAGENT, MR_HTTP_AGENT);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)http->connect_timeout_ms);
     curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's answer is no answer */
+    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's response is not the server's */
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, mr_http_open_socket);
     curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, http);
     curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, mr_http_close_socket);
@@ -58,7 +58,8 @@ void mr_http_set_connection(struct mr_http *http, CURL *easy)
         curl_easy_setopt(easy, CURLOPT_CAINFO, http->ca_bundle);
 }
 
-/* libcurl's handles are made once: a server that ends each connection does not cost new ones each time. */
+/* libcurl's handles are made once: a server that closes each connection does not cost new ones each time. 0, or -1 (no
+ * memory). */
 static int make_handles(struct mr_http_line *line)
 {
     line->multi = curl_multi_init();
@@ -78,7 +79,7 @@ static int make_handles(struct mr_http_line *line)
     return 0;
 }
 
-/* Closes what is connected, too. */
+/* Closes the connection as well. */
 static void drop_handles(struct mr_http_line *line)
 {
     if (line->easy)
@@ -96,7 +97,7 @@ static void spare(struct mr_http_line *line)
     line->http->spare_lines = line;
 }
 
-/* With handles, and nothing connected. NULL: no memory. */
+/* A line with handles, not connected. NULL: no memory. */
 static struct mr_http_line *http_line_take_line(struct mr_http *http)
 {
     struct mr_http_line *line = http->spare_lines;
@@ -149,7 +150,7 @@ void mr_http_line_close(struct mr_http_line *line)
     int fd = line->fd;
     curl_multi_remove_handle(line->multi, line->easy); /* closes the connection, through close_socket */
     if (fd >= 0 && http->fds[fd].line)
-        drop_handles(line); /* it has not */
+        drop_handles(line); /* it did not */
     mr_http_forget_line(line);
     spare(line);
 }
@@ -210,8 +211,9 @@ static void close_oldest_idle(struct mr_http *http)
 }
 
 /*
- * An idle one on which nothing has come, or a new one. Bytes behind an answer would be taken for the next one's: an event
- * tells of them, but not within the step in which a connection becomes idle, and not of what TLS has read already.
+ * An idle connection on which nothing has arrived, or a new one. Bytes after a response would be taken for part of the
+ * next one. An event announces them, but not within the step in which the connection becomes idle, and not those that
+ * TLS has read already.
  */
 struct mr_http_line *mr_http_line_get(struct mr_http *http, const struct mr_http_call *call)
 {

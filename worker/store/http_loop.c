@@ -1,4 +1,4 @@
-/* What a step of the loop does: events, timers that are due, requests that begin. */
+/* What a step of the loop does: events, due timers, new requests. */
 #include <errno.h>
 #include <sys/epoll.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- timers ---- */
 
-/* As many as were set at the beginning: a timer that sets itself again at once runs in the next step. */
+/* Runs at most as many timers as were set when it began: one that sets itself again at once runs in the next step. */
 static void run_timers(struct mr_http *http)
 {
     for (unsigned left = http->timers; left > 0 && http->first && http->first->due_ns <= http->now_ns; left--) {
@@ -36,6 +36,7 @@ static void run_curl_timer(struct mr_http *http)
     act(http, CURL_SOCKET_TIMEOUT, 0);
 }
 
+/* timeout_ms (negative: no limit), cut to the time until something is due. */
 static int wait_ms(const struct mr_http *http, int timeout_ms)
 {
     if (http->unwatched && (timeout_ms < 0 || timeout_ms > UNWATCHED_MS))
@@ -53,6 +54,7 @@ static int wait_ms(const struct mr_http *http, int timeout_ms)
     return timeout_ms < 0 || ms < timeout_ms ? (int)(ms < INT32_MAX ? ms : INT32_MAX) : timeout_ms;
 }
 
+/* Brings the epoll set up to date with extra_fd (-1: none). -1 with mr_error: nothing extra is watched. */
 static int watch_extra(struct mr_http *http, int extra_fd)
 {
     if (extra_fd == http->extra_fd)
@@ -96,7 +98,7 @@ static void on_event(struct mr_http *http, const struct epoll_event *event)
     act(http, fd, mask);
 }
 
-/* What is due without a socket: calls back, and sends what was started. */
+/* Does what is due without an event: calls back, and sends what was started. */
 static void run_due(struct mr_http *http)
 {
     http->now_ns = mr_clock_mono_ns();
@@ -111,7 +113,7 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
 {
     if (watch_extra(http, extra_fd) != 0)
         return -1;
-    run_due(http); /* what was started since the last step goes out */
+    run_due(http); /* what was started since the last step is sent */
     mr_http_watch_again(http);
     struct epoll_event events[EVENTS_MAX];
     int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));

@@ -1,4 +1,4 @@
-/* Requests over connections of our own: their text, the head of the answer, and its body, read where it belongs. */
+/* Requests over connections of our own: their text, the head of the response, and its body, read into place. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "worker/store/headers.h"
 #include "worker/store/http_impl.h"
 
-#define HEAD_FIRST ((size_t)4 << 10)   /* of the first read: what it has of the body is copied */
+#define HEAD_FIRST ((size_t)4 << 10)   /* size of the first read: body bytes in it are copied */
 #define HEAD_MOST  ((size_t)128 << 10) /* bytes */
 #define SCRATCH    ((size_t)64 << 10)
 #define TURNS      16 /* reads of one connection before others have theirs */
@@ -26,7 +26,7 @@ bool mr_http_is_own(const struct mr_http *http, const struct mr_http_request *re
     return authority[0] != '\0' && strcspn(authority, "/") <= strcspn(authority, "?#@\\");
 }
 
-/* "Name: value" of a line is of that name. */
+/* Whether a line "Name: value" has that name. */
 static bool is_named(const char *line, const char *name)
 {
     size_t length = strlen(name);
@@ -44,7 +44,7 @@ static bool is_given(const struct mr_http_request *request, const struct curl_sl
     return false;
 }
 
-/* Lines whose value is empty are for libcurl, which then does not make one up. */
+/* Lines with an empty value only tell libcurl not to add its own. */
 static bool has_value(const char *line)
 {
     const char *colon = strchr(line, ':');
@@ -62,7 +62,7 @@ static char *put_line(char *to, const char *line)
     return http_receive_put(http_receive_put(to, line, strlen(line)), "\r\n", 2);
 }
 
-/* As libcurl writes it: without the port that goes without saying. */
+/* As libcurl writes it: without the scheme's default port. */
 static char *put_host(char *to, const char *authority, size_t length, bool tls)
 {
     const char *port = tls ? ":443" : ":80";
@@ -117,17 +117,17 @@ int mr_http_write_request(struct mr_http_call *call, const struct mr_http_reques
 
 /* ---- the end of a call ---- */
 
-/* The answer is whole, or as much of it as is wanted. */
+/* The response is complete, or as much of it as is wanted: ends the call. */
 static void http_receive_finish(struct mr_http_line *line)
 {
     struct mr_http *http = line->http;
     struct mr_http_call *call = line->call;
-    call->keeps &= call->text_at == call->text_length; /* an answer may come before all is sent */
+    call->keeps &= call->text_at == call->text_length; /* a response may come before all is sent */
     mr_http_line_release(line);
     mr_http_finish(http, call, MR_OK, "");
 }
 
-/* The connection is of no more use. */
+/* The connection is of no further use: closes it and ends the call. */
 static void http_receive_fail(struct mr_http_line *line, enum mr_code code, const char *text)
 {
     struct mr_http *http = line->http;
@@ -146,7 +146,8 @@ void mr_http_line_fail(struct mr_http_line *line, CURLcode curl)
     mr_http_finish_curl(http, call, curl, text);
 }
 
-/* libcurl's result of a send or receive; OK: the connection has ended. */
+/* A send or receive failed with this result; OK: the connection has ended. If the server closed an idle connection, the
+ * call is queued again, for a new one; else it ends. */
 static void broken(struct mr_http_line *line, CURLcode curl)
 {
     struct mr_http *http = line->http;
@@ -209,7 +210,7 @@ static bool has_word(const char *line, size_t length, const char *word)
     return false;
 }
 
-/* Of a line "Name: value": the value, without blanks around it. */
+/* Whether the value of a line "Name: value", without white space around it, is this one. */
 static bool is_value(const char *line, size_t length, const char *value)
 {
     const char *begin = strchr(line, ':') + 1, *end = line + length;
@@ -219,7 +220,7 @@ static bool is_value(const char *line, size_t length, const char *value)
     return (size_t)(end - begin) == strlen(value) && strncasecmp(begin, value, strlen(value)) == 0;
 }
 
-/* What the length of the body, and the connection, depend on. NULL, or what is wrong. */
+/* Takes the fields that determine how long the body is and whether the connection is kept. NULL, or what is wrong. */
 static const char *take_field(struct mr_http_call *call, const char *line, size_t length)
 {
     if (is_named(line, "Content-Length")) {
@@ -243,13 +244,13 @@ static const char *take_field(struct mr_http_call *call, const char *line, size_
 
 static const char not_http[] = "the answer is not HTTP/1";
 
-/* The first line of a head is next. */
+/* Whether the first line of a head is next. */
 static bool begins_head(const struct mr_http_call *call)
 {
     return call->status == 0 || call->head_ended;
 }
 
-/* A line with its line end, NUL-terminated after it. NULL, or what is wrong. */
+/* Takes a line of the head, with its line end, NUL-terminated after it. NULL, or what is wrong. */
 static const char *http_receive_take_line(struct mr_http_call *call, const char *line, size_t length)
 {
     bool first = begins_head(call);
@@ -301,7 +302,7 @@ static int parse_head(struct mr_http_line *line, const char **text)
 
 enum chunk_state { CHUNK_SIZE, CHUNK_EXTENSION, CHUNK_DATA, CHUNK_DATA_END, CHUNK_TRAILER, CHUNK_TRAILER_LINE };
 
-/* Bytes of the body itself. False: the call has ended. */
+/* Passes on bytes of the body itself. false: the call has ended. */
 static bool give(struct mr_http_line *line, const char *data, size_t length)
 {
     struct mr_http_call *call = line->call;
@@ -351,6 +352,7 @@ static int next_state(struct mr_http_call *call, char c)
     }
 }
 
+/* false: the call has ended. */
 static bool take_chunks(struct mr_http_line *line, const char *data, size_t length)
 {
     struct mr_http_call *call = line->call;
@@ -383,6 +385,7 @@ static bool take_chunks(struct mr_http_line *line, const char *data, size_t leng
     return true;
 }
 
+/* Takes what was received after the head. false: the call has ended. */
 static bool take_bytes(struct mr_http_line *line, const char *data, size_t length)
 {
     struct mr_http_call *call = line->call;
@@ -401,7 +404,7 @@ static bool take_bytes(struct mr_http_line *line, const char *data, size_t lengt
     return false;
 }
 
-/* The head has come: how the end of the body is known, and what has come of it. */
+/* The head is complete: determines how the body ends, and takes what has arrived of it. false: the call has ended. */
 static bool begin_body(struct mr_http_line *line)
 {
     struct mr_http_call *call = line->call;
@@ -418,7 +421,7 @@ static bool begin_body(struct mr_http_line *line)
 
 /* ---- receiving ---- */
 
-/* 1: bytes; 0: none are there; -1: that was all of the connection, and the call has ended or begins again. */
+/* 1: bytes; 0: none are there; -1: the connection has ended, and so has the call, or it was queued again. */
 static int receive(struct mr_http_line *line, void *to, size_t room, size_t *got)
 {
     CURLcode curl = curl_easy_recv(line->easy, to, room, got);
@@ -433,7 +436,7 @@ static int receive(struct mr_http_line *line, void *to, size_t room, size_t *got
     return -1;
 }
 
-/* True: there may be more at once. */
+/* true: there may be more to receive at once. false: there is not, or the call has ended. */
 static bool receive_head(struct mr_http_line *line)
 {
     const char *text = "the head of the answer is longer than 128 KiB";
@@ -460,6 +463,7 @@ static bool receive_head(struct mr_http_line *line)
     return rc == 0 || begin_body(line);
 }
 
+/* Returns as receive_head does. */
 static bool receive_body(struct mr_http_line *line)
 {
     struct mr_http *http = line->http;

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "worker/store/http_impl.h"
 
-/* The path alone: what follows a `?` is of no use to a reader of traces, and may be secret. */
+/* Only the path: what follows a `?` is of no use in a trace, and may be secret. */
 void mr_http_trace_begin(struct mr_http_call *call, const struct mr_http_request *request)
 {
     call->target[0] = '\0';

@@ -1,11 +1,11 @@
-/* What each connection of our own does next: it connects, sends the request of its call, receives the answer. */
+/* What each connection of our own does next: it connects, sends its call's request, receives the response. */
 #include <sys/epoll.h>
 
 #include "worker/store/http_impl.h"
 
 /* ---- connecting ---- */
 
-/* Whether libcurl has connected it: then the request goes out. */
+/* Lets libcurl go on connecting. Once connected, sends the request; on failure, ends the call. */
 static void go_on_connecting(struct mr_http_line *line, curl_socket_t fd, int mask)
 {
     int running, left;
@@ -41,7 +41,7 @@ void mr_http_line_event(struct mr_http_line *line, curl_socket_t fd, unsigned ev
             (events & EPOLLIN || failed ? CURL_CSELECT_IN : 0) | (events & EPOLLOUT || failed ? CURL_CSELECT_OUT : 0);
         go_on_connecting(line, fd, mask);
     } else if (!line->call) {
-        mr_http_line_close(line); /* its end, or bytes that nobody has asked for */
+        mr_http_line_close(line); /* its end, or unsolicited bytes */
     } else if (line->call->text_at < line->call->text_length && (events & EPOLLOUT || failed)) {
         mr_http_send(line);
     } else {
@@ -60,7 +60,7 @@ int64_t mr_http_lines_due_ns(const struct mr_http *http)
     return due;
 }
 
-/* Callbacks may close any line, so the search begins anew after each; a line has one turn a round. */
+/* Callbacks may close any line, so the search starts over after each; a line has one turn per round. */
 static struct mr_http_line *next_due(const struct mr_http *http)
 {
     for (struct mr_http_line *line = http->first_line; line; line = line->next)
@@ -85,7 +85,7 @@ void mr_http_lines_run(struct mr_http *http)
     }
 }
 
-/* Those that callbacks start meanwhile go out in the next step. */
+/* Calls that callbacks start meanwhile are sent in the next step. */
 void mr_http_lines_start(struct mr_http *http)
 {
     const struct mr_http_call *last = http->last_start;

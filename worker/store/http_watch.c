@@ -1,4 +1,4 @@
-/* Sockets that libcurl wants to be watched, in the epoll set; timers, by the time when they are due. */
+/* Sockets that libcurl wants watched, in the epoll set; timers, ordered by when they are due. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -10,6 +10,7 @@
 
 /* ---- epoll ---- */
 
+/* Grows the table if need be, which moves it. NULL: no memory. */
 static struct fd_state *fd_state(struct mr_http *http, int fd)
 {
     if ((size_t)fd >= http->fd_count) {
@@ -34,8 +35,8 @@ int mr_http_fd_register(struct mr_http *http, int fd, unsigned events, bool had)
     return epoll_ctl(http->epoll_fd, had ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
 }
 
-/* Never fails: libcurl 7.88 crashes after a callback that did. Without memory or room in the kernel for a watch the
- * socket waits for the next steps (mr_http_watch_again). */
+/* Never fails: libcurl 7.88 crashes after a callback that did. If there is no memory, or no room in the kernel, for a
+ * watch, the socket is left to the next steps (mr_http_watch_again). */
 static void watch_socket(struct mr_http *http, struct mr_http_line *line, curl_socket_t fd, int what)
 {
     struct fd_state *state = fd_state(http, fd);
@@ -96,6 +97,7 @@ void mr_http_watch_again(struct mr_http *http)
     }
 }
 
+/* Makes room for the socket in the table at once, so that watch_socket always finds it there. */
 curl_socket_t mr_http_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct mr_http *http = arg;

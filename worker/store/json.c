@@ -45,6 +45,7 @@ enum mr_json_kind mr_json_peek(struct mr_json *json)
 
 /* ---- strings ---- */
 
+/* The value of four hex digits; -1: they are not hex digits. */
 static int hex4(const char *at)
 {
     int value = 0;
@@ -80,7 +81,7 @@ static char *put_utf8(char *to, unsigned code)
     return to;
 }
 
-/* \uXXXX after the "\u" at *from, with the second half of a surrogate pair. Moves *from on. 0, or -1. */
+/* \uXXXX after the "\u" at *from, with the second half of a surrogate pair. Advances *from and *to. 0, or -1. */
 static int take_unicode(struct mr_json *json, char **from, char **to)
 {
     int code = hex4(*from);
@@ -102,6 +103,7 @@ static int take_unicode(struct mr_json *json, char **from, char **to)
     return 0;
 }
 
+/* Decodes the escape after a backslash in place: *to never overtakes *from. 0, or -1. */
 static int take_escape(struct mr_json *json, char **from, char **to)
 {
     static const char letters[] = "\"\\/bfnrt", bytes[] = "\"\\/\b\f\n\r\t";
@@ -137,7 +139,7 @@ static int utf8_length(const unsigned char *at)
     return n;
 }
 
-/* Not plain: a quote, a backslash, a control byte or the end, or UTF-8. */
+/* Neither a quote, a backslash, a control byte or the end, nor part of a UTF-8 sequence. */
 static bool is_plain(unsigned char c)
 {
     return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
@@ -150,7 +152,7 @@ int mr_json_string(struct mr_json *json, const char **string, size_t *length)
     char *start = ++json->at, *from = start;
     while (is_plain((unsigned char)*from))
         from++;
-    char *to = from; /* up to here it is decoded where it lies */
+    char *to = from; /* up to here nothing has to be decoded */
     while (*from != '"') {
         unsigned char c = (unsigned char)*from;
         if (c == '\\') {
@@ -241,7 +243,7 @@ int mr_json_enter(struct mr_json *json)
     return 0;
 }
 
-/* To the next member, past the comma: 1; past the closing bracket: 0. */
+/* 1: at the next member, past the comma; 0: past the closing bracket; -1: error. */
 static int next(struct mr_json *json, char closing)
 {
     if (json->error)

@@ -12,7 +12,7 @@ static unsigned bucket_of(uint64_t ms)
     return bucket < MR_LATENCY_BUCKETS ? bucket : MR_LATENCY_BUCKETS - 1;
 }
 
-/* The first duration that is beyond a bucket. */
+/* The shortest duration beyond a bucket, in ms. */
 static uint64_t end_of(unsigned bucket)
 {
     if (bucket < 4)

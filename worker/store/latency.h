@@ -1,15 +1,13 @@
-/*
- * latency.h - the 99th percentile of durations, from a histogram that forgets: a stalled stream is told from a slow
- * one by what earlier ones took.
- */
+/* latency.h - the 99th percentile of durations, from a histogram that forgets: what earlier streams took tells a
+ * stalled one from a slow one. */
 #ifndef MR_WORKER_STORE_LATENCY_H
 #define MR_WORKER_STORE_LATENCY_H
 
 #include <stdint.h>
 
-#define MR_LATENCY_BUCKETS 80   /* four an octave, of milliseconds, up to 2^21 */
+#define MR_LATENCY_BUCKETS 80   /* four per octave, of milliseconds, up to 2^21 */
 #define MR_LATENCY_ENOUGH  100  /* samples before there is a percentile */
-#define MR_LATENCY_KEEP    2000 /* at so many, old ones lose half of their weight */
+#define MR_LATENCY_KEEP    2000 /* at this many, all counts are halved */
 
 /* Zero-initialised. */
 struct mr_latency {

@@ -41,7 +41,8 @@ bool mr_leftover_lock(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/* The time by the file system's clock, which stamps the files in it: another machine's, perhaps. */
+/* The time by the file system's clock, which stamps its files and may be another machine's. Creates and removes a file
+ * for that. */
 static time_t now_there(int folder_fd, const char *name)
 {
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE], own[MR_LEFTOVER_SIZE];
@@ -51,7 +52,7 @@ static time_t now_there(int folder_fd, const char *name)
     int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - name) + 1 : 0, name, own);
     int fd = n < (int)sizeof path ? openat(folder_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     if (fd < 0)
-        return time(NULL); /* a full disk, or one may not write here */
+        return time(NULL); /* a full disk, or no permission to write here */
     bool known = fstat(fd, &st) == 0;
     unlinkat(folder_fd, path, 0);
     close(fd);

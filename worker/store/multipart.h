@@ -1,5 +1,5 @@
 /*
- * multipart.h - the parser of a batch's answer: multipart/mixed of application/http. Copes with any bytes.
+ * multipart.h - the parser of a batch's response: multipart/mixed of application/http. Any bytes are safe to parse.
  *
  * https://cloud.google.com/storage/docs/batch: each part has a status, header lines and a body of its own, and the
  * Content-ID of its call with "response-" in front; the parts may come in any order.
@@ -20,15 +20,15 @@ struct mr_multipart {
 
 struct mr_multipart_part {
     long id;    /* the number at the end of its Content-ID; -1: none */
-    int status; /* 0: not an HTTP answer */
+    int status; /* 0: not an HTTP response */
     struct mr_http_headers headers;
     const char *body; /* within the text */
     size_t body_length;
 };
 
-/* The text must stay. 0, or -1 (PROTOCOL) where it has no delimiter. */
+/* The text must outlive it. 0, or -1 with mr_error (PROTOCOL) if it has no delimiter. */
 int mr_multipart_init(struct mr_multipart *multipart, const char *text, size_t length);
-/* 1 and the next part; 0: there is none, though the text may have been cut off. */
+/* true and the next part; false: there is none, though the text may have been cut off. */
 bool mr_multipart_next(struct mr_multipart *multipart, struct mr_multipart_part *part);
 
 #endif

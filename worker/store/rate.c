@@ -10,9 +10,9 @@
 #define LOWER        0.85 /* a refusal's factor */
 #define GIVE_WAY     0.925
 #define CURVE        0.05  /* requests a second, by the cube of seconds */
-#define DOUBLE_S     1.0   /* to grow by as much again, far below what was refused */
-#define GROW_MOST_S  1.0   /* at once */
-#define ENDURED      0.003 /* refusals that a good answer makes up for */
+#define DOUBLE_S     1.0   /* to double, far below what was refused */
+#define GROW_MOST_S  1.0   /* counted at a time */
+#define ENDURED      0.003 /* refusals that a good response makes up for */
 #define ENDURED_MOST 2.0
 #define LOOK_BACK_NS (500 * MR_MILLISECOND_NS) /* at least, and at most twice that */
 #define SLACK_NS     (20 * MR_MILLISECOND_NS)  /* what is caught up after a late wake-up */
@@ -31,10 +31,12 @@ static double seconds(int64_t ns)
 
 /* ---- what may be sent ---- */
 
+/* Grows the limit for a time in which it held requests up: exponentially far below top, then along a cubic curve
+ * through top. */
 static void rate_grow(struct mr_rate *rate, double passed_s)
 {
     double near = rate->top * LOWER;
-    if (passed_s > GROW_MOST_S) /* what was held up is gone, and nobody has asked since */
+    if (passed_s > GROW_MOST_S) /* nothing is held up any more, and no request has come since */
         passed_s = GROW_MOST_S;
     if (rate->top == 0 || rate->limit < near) {
         rate->limit *= 1 + passed_s / DOUBLE_S;
@@ -72,7 +74,7 @@ void mr_rate_sent(struct mr_rate *rate, int64_t now_ns)
     rate->next_ns += (int64_t)((double)MR_SECOND_NS / rate->limit);
 }
 
-/* ---- what the store answers ---- */
+/* ---- how the store responds ---- */
 
 void mr_rate_good(struct mr_rate *rate, int64_t now_ns)
 {
@@ -85,21 +87,23 @@ void mr_rate_good(struct mr_rate *rate, int64_t now_ns)
     rate->endured = rate->endured + ENDURED < ENDURED_MOST ? rate->endured + ENDURED : ENDURED_MOST;
 }
 
-/* Of a second at least: what comes before a first refusal may be a burst that the store lets anybody have. */
+/* The recent rate of good responses, over a second at least: what precedes a first refusal may be a burst that the
+ * store grants to any client. */
 static double answered_lately(const struct mr_rate *rate, int64_t now_ns)
 {
     double passed_s = seconds(now_ns - rate->before.began_ns);
     return (rate->before.good + rate->now.good) / (passed_s < 1 ? 1 : passed_s);
 }
 
+/* Lowers the limit; the first time, sets it. */
 static void lower(struct mr_rate *rate, int64_t now_ns)
 {
     if (rate->limit == 0) { /* what was too much is not known, but this much was not */
         rate->limit = answered_lately(rate, now_ns) * LOWER;
-    } else if (rate->good == 0) { /* it is out of order: that says nothing about how much it can do */
+    } else if (rate->good == 0) { /* the store is out of order: that says nothing about how much it can do */
         rate->limit /= 2;
     } else {
-        /* Refused before it is back where it was too much: it gives way to those who have less. */
+        /* Refused before it is back where it was too much: it gives way to workers that have less. */
         rate->top = rate->limit < rate->top ? rate->limit * GIVE_WAY : rate->limit;
         rate->limit = rate->top * LOWER;
     }

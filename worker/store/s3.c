@@ -1,5 +1,5 @@
-/* What the requests of the client of S3 share: calls, signatures, URLs and messages. The requests are in s3_*.c, the store
- * itself in s3_store.c. Facts: docs/protocols.md, "S3"; https://docs.aws.amazon.com/AmazonS3/latest/API/. */
+/* What the requests of the client of S3 share: calls, signatures, URLs and messages. The requests are in s3_*.c, the
+ * store itself in s3_store.c. Facts: docs/protocols.md, "S3"; https://docs.aws.amazon.com/AmazonS3/latest/API/. */
 #include "worker/store/s3.h"
 
 #include <openssl/crypto.h>
@@ -14,7 +14,7 @@
 #include "worker/store/auth_call.h"
 #include "worker/store/s3_impl.h"
 
-#define WRITE_PATIENCE 3 /* times the stall timeout: a server thinks longer about a write than about a read */
+#define WRITE_PATIENCE 3 /* times the stall timeout: a server takes longer over a write than over a read */
 #define EMPTY_PAYLOAD  "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define COMPRESSED                                                                                                 \
     "it came compressed (Content-Encoding: gzip), although Accept-Encoding: identity was sent: what lies between " \
@@ -99,7 +99,7 @@ struct mr_aws_credentials *mr_s3_keys_of(const struct s3_call *call)
     return store->express && call->kind != S3_SESSION ? store->express : store->credentials;
 }
 
-/* The request is about the bucket, and not about an object in it. */
+/* Whether the request is about the bucket and not about an object in it. */
 static bool is_of_bucket(const struct s3_call *call)
 {
     return call->kind == S3_BUCKET || call->kind == S3_BATCH || call->kind == S3_UPLOADS || call->kind == S3_SESSION;
@@ -158,10 +158,10 @@ enum mr_code mr_s3_code(const struct s3_call *call, int status, const char *word
         return MR_E_DENIED;
     case 404:
         return MR_E_NOT_FOUND;
-    case 409: /* another write of the same name; an upload has to begin anew then */
+    case 409: /* another write of the same name; an upload has to start over then */
         return call->kind == S3_COMPLETE ? MR_E_CHANGED : MR_E_BUSY;
     case 412:
-    case 416: /* the object is shorter than the range that was asked for */
+    case 416: /* the object is shorter than the requested range */
         return MR_E_CHANGED;
     case 408:
     case 429:
@@ -171,7 +171,7 @@ enum mr_code mr_s3_code(const struct s3_call *call, int status, const char *word
     }
 }
 
-/* What to do about an error that S3 has a word for; "" for none. */
+/* The remedy for one of S3's error codes; "": none is known. */
 static const char *advice_of_word(const char *word)
 {
     static const struct {
@@ -233,7 +233,7 @@ static const char *advice_of_read(const struct s3_call *call, int status)
     }
 }
 
-/* <Code> of an error answer, and its message. */
+/* <Code> of an error response, and its message; "" if it has none. */
 static void read_error(const struct mr_http_result *http, char *word, size_t word_size, char *text, size_t text_size)
 {
     word[0] = text[0] = 0;
@@ -251,7 +251,8 @@ static void read_error(const struct mr_http_result *http, char *word, size_t wor
     mr_xml_destroy(xml);
 }
 
-/* What replaces a version asks for its ETag first, and says it to the store: both are 404 where the object is gone. */
+/* Whether the object to be replaced no longer exists. A request that replaces a version looks up its ETag first and
+ * then sends it to the store: either gives a 404 then. */
 static bool replaces_what_is_gone(const struct s3_call *call, const struct s3_answer *answer)
 {
     return answer->result.code == MR_E_NOT_FOUND && (call->kind == S3_INSERT || call->kind == S3_COMPLETE) &&
@@ -314,7 +315,7 @@ struct mr_xml *mr_s3_xml(struct s3_call *call, struct s3_answer *answer, const c
     const struct mr_http_result *http = answer->http;
     const char *at = http->body;
     size_t length = http->body_length;
-    for (; length > 0 && strchr(" \t\r\n", *at); at++) /* it kept the connection alive; no XML begins so */
+    for (; length > 0 && strchr(" \t\r\n", *at); at++) /* it kept the connection alive; XML cannot begin with it */
         length--;
     struct mr_xml *xml = http->headers.gzip ? NULL : mr_xml_parse(at, length);
     if (xml && strcmp(mr_xml_root(xml), root) == 0)
@@ -423,12 +424,13 @@ void mr_s3_body(struct s3_call *call, struct mr_http_request *request, const voi
 
 static void s3_on_answer(void *arg, const struct mr_http_result *http);
 
-/* The lines that have to be signed beside those of the signer itself. */
+/* Whether a line has to be signed, besides the signer's own. */
 static bool is_signed(const char *line)
 {
     return strncasecmp(line, "x-amz-", 6) == 0 || strncasecmp(line, "content-", 8) == 0;
 }
 
+/* Leaves the whole Authorization line in store->authorization, until the next request is signed. -1 with mr_error. */
 static int s3_sign(struct s3_call *call, const struct mr_aws_keys *keys, const char *const *lines, unsigned count,
                    const char *date)
 {
@@ -511,6 +513,7 @@ static int send_with(struct s3_call *call, const struct mr_aws_keys *keys)
     return rc == 0 && call->http ? 0 : -1;
 }
 
+/* `answered` gives the call back or sends another request: the call must not be touched afterwards. */
 static void deliver(struct s3_call *call, const struct mr_http_result *http)
 {
     struct s3_answer answer;
@@ -519,6 +522,7 @@ static void deliver(struct s3_call *call, const struct mr_http_result *http)
     call->answered(call, &answer);
 }
 
+/* Copies text first: it may be mr_error's. As deliver otherwise. */
 static void s3_fail(struct s3_call *call, enum mr_code code, const char *text)
 {
     struct mr_http_result result = {.code = code, .text = text, .body = "", .location = ""};
@@ -536,14 +540,14 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
         char words[700];
         snprintf(words, sizeof words, "%s%s%s", call->refusal, call->refusal[0] ? ": " : "", text);
         s3_fail(call, code, words);
-    } else if (!mr_aws_credentials_get(mr_s3_keys_of(call), &keys)) { /* they ended at once */
+    } else if (!mr_aws_credentials_get(mr_s3_keys_of(call), &keys)) { /* they expired at once */
         mr_aws_credentials_wait(mr_s3_keys_of(call), waiter);
     } else if (send_with(call, &keys) != 0) {
         s3_fail(call, mr_error_code(), mr_error_text());
     }
 }
 
-/* Once more, with what was put right. 0, or -1 with mr_error. */
+/* Sends it, the first time or after a repair, at once or when there are keys. 0, or -1 with mr_error. */
 static int send_now(struct s3_call *call)
 {
     struct mr_aws_credentials *credentials = mr_s3_keys_of(call);
@@ -554,7 +558,7 @@ static int send_now(struct s3_call *call)
     return 0;
 }
 
-/* An answer to HEAD has no body: why it was refused says one to GET. */
+/* A response to HEAD has no body: one to GET says why the request was refused. */
 static bool asks_why(const struct s3_call *call, const struct mr_http_result *http)
 {
     int status = http->status;
@@ -562,6 +566,7 @@ static bool asks_why(const struct s3_call *call, const struct mr_http_result *ht
            (status == 400 || status == 401 || status == 403 || status / 100 == 3);
 }
 
+/* Sends the request again if what was wrong could be put right, or to learn why a HEAD was refused; else delivers. */
 static void s3_on_answer(void *arg, const struct mr_http_result *http)
 {
     struct s3_call *call = arg;
@@ -598,12 +603,12 @@ int mr_s3_send(struct s3_call *call, struct mr_http_request *request, s3_answere
     if (!request->stall_timeout_ms)
         request->stall_timeout_ms = store->base.stall_timeout_ms;
     if (call->kind >= S3_INSERT && strcmp(request->method, "HEAD") != 0) {
-        request->once = true; /* repeats are a transfer's to decide on */
+        request->once = true; /* whether to repeat it is a transfer's decision */
         request->stall_timeout_ms *= WRITE_PATIENCE;
     }
     call->refusal[0] = 0;
     request->arg = call;
-    request->identity = true; /* asked for gzip, MinIO and many proxies compress listings and errors */
+    request->identity = true; /* with gzip, MinIO and many proxies compress listings and errors */
     call->request = *request;
     call->answered = answered;
     call->waiter.ready = on_keys;

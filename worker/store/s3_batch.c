@@ -1,4 +1,4 @@
-/* Many deletes in one request, or one by one where that cannot be. Facts: docs/protocols.md, "S3". */
+/* Many deletes in one request, or one by one where that is not possible. Facts: docs/protocols.md, "S3". */
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "worker/store/auth_call.h"
 #include "worker/store/s3_impl.h"
 
-/* The names are copied to call->name. 0, or -1 for no memory. */
+/* Copies the names to call->name. 0, or -1: no memory; mr_error is not set. */
 static int batch_init(struct s3_call *call, const struct mr_store_name *names, unsigned count)
 {
     struct s3_batch *batch = &call->batch;
@@ -24,6 +24,7 @@ static int batch_init(struct s3_call *call, const struct mr_store_name *names, u
     return mr_store_names_copy(batch->names, names, count, &call->name);
 }
 
+/* Keeps a result, its text as an offset: words moves while it grows. */
 static void take_result(struct s3_batch *batch, unsigned i, const struct mr_store_result *result)
 {
     batch->each[i] = *result;
@@ -35,7 +36,7 @@ static void take_result(struct s3_batch *batch, unsigned i, const struct mr_stor
     mr_text_add(&batch->words, result->text, strlen(result->text) + 1);
 }
 
-/* All have an answer. */
+/* Every delete has its result: calls back and gives the call back. */
 static void s3_batch_finish(struct s3_call *call)
 {
     struct s3_batch *batch = &call->batch;
@@ -102,7 +103,8 @@ static void put_name(struct mr_text *to, const struct mr_store_name *name)
     mr_text_puts(to, "</Object>");
 }
 
-/* It has to be in the order of the names where it can be; a name that is there twice gets both answers. */
+/* The first name from `from` on, cyclically, that is equal and has no result yet; -1: none. So results are found in
+ * order, and a name that occurs twice gets both. */
 static int s3_batch_find(const struct s3_batch *batch, const char *name, unsigned from)
 {
     for (unsigned k = 0; k < batch->count; k++) {
@@ -124,7 +126,7 @@ static void take_error(struct s3_call *call, unsigned i, const char *word, const
     take_result(batch, i, &result);
 }
 
-/* <Deleted><Key> and <Error><Key><Code><Message> of a DeleteResult. In quiet mode those that were deleted are missing. */
+/* <Deleted><Key> and <Error><Key><Code><Message> of a DeleteResult. A name without either gets NET. */
 static void take_answers(struct s3_call *call, struct mr_xml *xml)
 {
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
@@ -155,6 +157,7 @@ static void take_answers(struct s3_call *call, struct mr_xml *xml)
     }
 }
 
+/* If the endpoint has no batches, that is remembered, and the deletes are sent one by one. */
 static void on_batch(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_store_result *result = &answer->result;
@@ -175,7 +178,8 @@ static void on_batch(struct s3_call *call, struct s3_answer *answer)
     s3_batch_finish(call);
 }
 
-/* The call demands a checksum: MD5, which every server knows but for directory buckets, where this machine allows it. */
+/* The request needs a checksum: MD5, which every server but directory buckets knows, if this machine allows it; else
+ * CRC32C. */
 static void put_checksum(struct s3_call *call)
 {
     unsigned char md5[EVP_MAX_MD_SIZE];
@@ -212,8 +216,8 @@ static int send_batch(struct s3_call *call)
     return mr_s3_send(call, &http, on_batch);
 }
 
-/* One that must be of a version, and whose ETag is not known, has to be looked up: it goes by itself. So do names that
- * XML cannot have. */
+/* Whether one request can do. A name with a version whose ETag is not known has to be looked up and is sent by itself.
+ * So are names that XML cannot contain. */
 static bool can_be_one(const struct s3_call *call)
 {
     for (unsigned i = 0; i < call->batch.count; i++) {

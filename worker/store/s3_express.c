@@ -1,9 +1,10 @@
 /*
  * Directory buckets of S3 (S3 Express One Zone): where they are, and the sessions that their requests are made in.
  *
- * CreateSession, which is signed with the caller's keys, answers keys that are good for five minutes; they sign all other
- * requests. They live as the keys of any other source do (aws_credentials.h): asked for by the first request, replaced
- * ahead of their end, and anew where the store refuses them. Facts: docs/protocols.md, "S3 Express One Zone".
+ * CreateSession, which is signed with the caller's keys, returns keys that are good for five minutes; they sign all
+ * other requests. They are kept like those of any other source (aws_credentials.h): fetched by the first request,
+ * replaced before they expire, and fetched anew if the store refuses them. Facts: docs/protocols.md, "S3 Express One
+ * Zone".
  */
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -38,12 +39,12 @@ struct session {
     struct mr_aws_source base;
     struct s3_store *store;
     struct s3_call *call; /* NULL: none is under way */
-    bool read_only;       /* this one: another was denied */
+    bool read_only;       /* this one: a session that may write was denied */
 };
 
 static int s3_express_ask(struct session *session);
 
-/* <Credentials> of the answer. 0, or -1 with mr_error. */
+/* Takes <Credentials> of the response. 0, or -1 with mr_error. */
 static int take_keys(struct mr_xml *xml, struct mr_aws_found *found)
 {
     struct mr_xml_leaf leaf;
@@ -65,7 +66,7 @@ static int take_keys(struct mr_xml *xml, struct mr_aws_found *found)
     return -1;
 }
 
-/* The keys in the answer. */
+/* Overwrites the keys in the response, and destroys xml (may be NULL). */
 static void wipe(struct mr_xml *xml, const struct mr_http_result *http)
 {
     struct mr_xml_leaf leaf;
@@ -76,6 +77,7 @@ static void wipe(struct mr_xml *xml, const struct mr_http_result *http)
     mr_xml_destroy(xml);
 }
 
+/* If a session that may write is denied, requests one that may only read. */
 static void on_session(struct s3_call *call, struct s3_answer *answer)
 {
     struct session *session = call->arg;
@@ -83,14 +85,14 @@ static void on_session(struct s3_call *call, struct s3_answer *answer)
     struct mr_aws_found found = {.text = ""};
     bool good = xml && take_keys(xml, &found) == 0;
     int64_t date_s = answer->http->headers.date_s;
-    if (good && date_s) /* their end is by the server's clock, and is compared with ours */
+    if (good && date_s) /* they expire by the server's clock, and are compared with ours */
         found.expires_s += mr_clock_wall_ns() / MR_SECOND_NS - date_s;
     session->call = NULL;
     mr_s3_give(call);
     if (good) {
         mr_aws_give(&session->base, &found);
     } else if (answer->result.status == 403 && strcmp(answer->word, "AccessDenied") == 0 && !session->read_only) {
-        session->read_only = true; /* a policy may allow those alone */
+        session->read_only = true; /* a policy may allow only these */
         if (s3_express_ask(session) != 0)
             mr_aws_fail(&session->base);
     } else {

@@ -7,7 +7,7 @@
 
 /* ---- start-after ---- */
 
-/* The character in front of the last one, in UTF-8, in place of it. false: `name` has no such end. */
+/* Replaces the last character, in UTF-8, by the one before it. false: `name` does not end with such a character. */
 static bool step_back(char *name, size_t *length)
 {
     size_t at = *length - 1;
@@ -35,9 +35,9 @@ static bool step_back(char *name, size_t *length)
 }
 
 /*
- * start-after leaves its own name out and our ranges begin with theirs: so a name just before `start` is sent, behind
- * which hardly any other lies before it: the last character, one less, and the greatest character there is. What comes
- * nevertheless is passed over.
+ * start-after excludes its own name, and our ranges include theirs. So a name just before `start` is sent, with hardly
+ * any name between the two: its last character less one, and the greatest character there is. Names that come
+ * nevertheless are skipped.
  */
 static void put_start(struct s3_call *call, const char *start)
 {
@@ -48,7 +48,7 @@ static void put_start(struct s3_call *call, const char *start)
         return;
     memcpy(name, start, length);
     if (!step_back(name, &length))
-        length--; /* all that begins so: more than is needed */
+        length--; /* all that begins with it: more than is needed */
     else if (length + 4 <= MR_S3_NAME_MAX)
         length += (size_t)(stpcpy(name + length, "\xf4\x8f\xbf\xbf") - (name + length));
     else
@@ -108,7 +108,7 @@ struct mr_store_call *mr_s3_list(struct mr_store *base, const struct mr_store_li
 
 /* ---- the bucket ---- */
 
-/* S3 has no one question for what a bucket is: that it answers, and where it is. */
+/* S3 has no single request for what a bucket is, only for whether it responds and where it is. */
 static void on_bucket(struct s3_call *call, struct s3_answer *answer)
 {
     const struct mr_http_headers *headers = &answer->http->headers;

@@ -1,18 +1,18 @@
-/* A page of a listing of S3: what its XML says, and whether that can be. */
+/* A page of a listing of S3: what its XML says, and whether that is plausible. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "worker/store/s3_impl.h"
 
-/* Of a listing that comes in no order: nothing but itself says whether a name is wanted. */
+/* For a listing in no order: only the name itself says whether it is wanted. */
 static bool is_wanted(const struct mr_store_list_request *list, const char *name)
 {
     return (!list->prefix || strncmp(name, list->prefix, strlen(list->prefix)) == 0) &&
            (!list->end_offset || strcmp(name, list->end_offset) < 0) && (!list->after || strcmp(name, list->after) > 0);
 }
 
-/* A name of the answer: 0, and *wanted; -1 with mr_error. */
+/* Checks a name of the response: 0, and *wanted; -1 with mr_error. */
 static int s3_page_check_name(const struct s3_call *call, const struct s3_page *page, const char *name, bool *wanted)
 {
     const struct mr_store_list_request *list = &call->list;
@@ -41,6 +41,7 @@ struct fields {
     const char *etag, *size, *class, *modified;
 };
 
+/* Leaves out what the listing does not want, and sets page->over at its end. -1 with mr_error: the listing is wrong. */
 static int add_item(struct s3_call *call, struct s3_page *page, const struct fields *fields, bool encoded)
 {
     const struct mr_store_list_request *list = &call->list;

@@ -66,7 +66,7 @@ int mr_s3_send_part(struct s3_call *call, const char *id, unsigned number, const
     mr_s3_target(call, "?partNumber=");
     mr_text_put_u64(&call->target, number);
     mr_s3_parameter(call, "&uploadId=", id);
-    mr_s3_line(call, "Content-Type: ", MR_S3_CONTENT_TYPE); /* libcurl's own would be that of a form */
+    mr_s3_line(call, "Content-Type: ", MR_S3_CONTENT_TYPE); /* libcurl's own would be a form's */
     mr_s3_checksum_line(call, &call->sum);
     mr_s3_more_lines(call, &mr_s3_store(call)->reads);
     mr_s3_body(call, &http, data, length, false);
@@ -215,10 +215,10 @@ struct mr_store_call *mr_s3_parts_abort(struct mr_store *base, const char *name,
 
 /* ---- what is under way ---- */
 
-/* A directory bucket is asked for a folder: leaves those that begin with the prefix. */
+/* A directory bucket lists whole folders: keeps the uploads whose names begin with the prefix. */
 static void keep_prefix(struct mr_store_pending_page *page, const char *prefix)
 {
-    struct mr_store_pending *items = (struct mr_store_pending *)(uintptr_t)page->items; /* the answer's own */
+    struct mr_store_pending *items = (struct mr_store_pending *)(uintptr_t)page->items; /* the response's own */
     size_t kept = 0;
     for (size_t i = 0; i < page->count; i++)
         if (strncmp(items[i].name, prefix, strlen(prefix)) == 0)

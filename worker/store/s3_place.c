@@ -18,7 +18,7 @@
 
 /* ---- endpoint ---- */
 
-/* malloc'ed "scheme://host[:port]" without a slash at its end; text may lack the scheme. */
+/* A malloc'ed "scheme://host[:port]" without a trailing slash; NULL with mr_error. text may lack the scheme. */
 static char *make_endpoint(const char *text)
 {
     const char *scheme = strstr(text, "://") ? "" : mr_uri_is_loopback(text) ? "http://" : "https://";
@@ -85,7 +85,7 @@ static const char *host_of(const char *endpoint, char *out, size_t size)
     return out;
 }
 
-/* A name that a DNS label, or labels, can have. */
+/* Whether the name can be a DNS label, or several. */
 static bool is_host_name(const char *bucket)
 {
     size_t length = strlen(bucket);
@@ -100,7 +100,7 @@ static bool is_path_style(const struct s3_store *store, const char *bucket, cons
     if (store->addressing != MR_S3_ADDRESSING_AUTO)
         return store->addressing == MR_S3_ADDRESSING_PATH;
     bool is_address = host[0] == '[' || strspn(host, "0123456789.") == strlen(host);
-    /* A name without a dot is one of the local network, where no name below it is known. */
+    /* A host without a dot is of the local network, where names below it are not known. */
     return is_address || !strchr(host, '.') || !is_host_name(bucket) || (store->is_tls && strchr(bucket, '.'));
 }
 
@@ -115,6 +115,7 @@ const char *mr_s3_service(const struct s3_store *store, char *out, size_t size)
     return out;
 }
 
+/* Also sets is_tls and is_aws. To be called again when the region changes. -1 with mr_error. */
 static int make_origin(struct s3_store *store, const char *bucket)
 {
     char service[600], host[400];
@@ -141,7 +142,8 @@ static int make_origin(struct s3_store *store, const char *bucket)
     return -1;
 }
 
-/* AWS's own host for a region has none of its directory buckets: the zone's is taken, as where no endpoint is given. */
+/* AWS's own host for a region does not serve its directory buckets: it is dropped, and the zone's is used as if no
+ * endpoint were given. */
 static void drop_regional(struct s3_store *store)
 {
     char host[400];
@@ -154,7 +156,7 @@ static void drop_regional(struct s3_store *store)
 
 /* ---- directory buckets ---- */
 
-/* "us-west-2" of "usw2-az1" and "usw2-lax1-az1"; "" where it does not say it so. */
+/* "us-west-2" of "usw2-az1" and "usw2-lax1-az1"; "" for any other form. */
 static void region_of(const char *zone, char region[32])
 {
     static const struct {
@@ -172,7 +174,8 @@ static void region_of(const char *zone, char region[32])
             snprintf(region, 32, "%.2s-%s-%.*s", zone, directions[i].words, (int)digits, zone + letters);
 }
 
-/* Of a directory bucket, from its name, into store->zone; the region that it is in, "" where the zone does not say it. */
+/* Sets store->zone from the name of a directory bucket, whose listings are unsorted; "" for any other bucket. region:
+ * the zone's, "" if its name does not tell. */
 static void find_zone(struct s3_store *store, const char *bucket, char region[32])
 {
     size_t length = strlen(bucket), end = strlen(NAME_END);
@@ -203,7 +206,7 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
         return -1;
     drop_regional(store);
     const char *region = s3->region && s3->region[0] ? s3->region : settings.region;
-    if (of_zone[0] && !store->endpoint) /* which is in one region alone */
+    if (of_zone[0] && !store->endpoint) /* which is in one region only */
         region = of_zone;
     int rc = -1;
     store->region_is_given = region != NULL;
@@ -222,7 +225,7 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
 
 /* ---- what a refusal says ---- */
 
-/* The text of <name> in an error answer, "" for none. Returns out. */
+/* The text of <name> in an error response, "" if it has none. Returns out. */
 static const char *s3_place_find(const struct mr_http_result *http, const char *name, char *out, size_t size)
 {
     struct mr_xml *xml = http->body_length ? mr_xml_parse(http->body, http->body_length) : NULL;
@@ -231,8 +234,8 @@ static const char *s3_place_find(const struct mr_http_result *http, const char *
     return out;
 }
 
-/* The bucket is in another region, which the answer names. At another endpoint than AWS's the host stays: keys are sent
- * nowhere else. */
+/* The bucket is in another region, which the response names. At an endpoint other than AWS's the host stays: keys are
+ * sent nowhere else. false: it cannot be put right. */
 static bool repair_region(struct s3_call *call, const struct mr_http_result *http)
 {
     struct s3_store *store = mr_s3_store(call);
@@ -260,6 +263,7 @@ static bool repair_region(struct s3_call *call, const struct mr_http_result *htt
     return make_origin(store, store->base.bucket) == 0;
 }
 
+/* From now on requests are dated by the server's clock. false: it cannot be put right. */
 static bool repair_clock(struct s3_call *call, const struct mr_http_result *http)
 {
     struct s3_store *store = mr_s3_store(call);

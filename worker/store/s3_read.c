@@ -18,7 +18,7 @@ int mr_s3_look(struct s3_call *call, s3_answered_fn *answered)
     return mr_s3_send(call, &(struct mr_http_request){.method = "HEAD"}, answered);
 }
 
-/* What a HEAD, or in its place a GET of the first byte, says of the size. 0, or -1 with mr_error. */
+/* The size, from the response to a HEAD, or to the GET of the first byte in its place. 0, or -1 with mr_error. */
 static int size_of(const struct mr_http_result *http, uint64_t *size)
 {
     const struct mr_http_headers *headers = &http->headers;
@@ -34,7 +34,7 @@ static int size_of(const struct mr_http_result *http, uint64_t *size)
     return -1;
 }
 
-/* Another version than the one that was asked for is there. */
+/* Sets mr_error: a version other than the requested one is there. */
 static void set_changed(const char *there)
 {
     mr_error_set(MR_E_CHANGED, "changed since the listing: its ETag is %.80s now", there[0] ? there : "another one");
@@ -104,6 +104,7 @@ int mr_s3_resolve(struct s3_call *call, s3_resolved_fn *resolved, s3_answered_fn
 
 /* ---- get ---- */
 
+/* Checks that a response whose header has arrived has the requested version and bytes. 0, or -1 with mr_error. */
 static int check_head(struct s3_call *call, int status, const struct mr_http_headers *headers)
 {
     struct mr_get_body *body = &call->body_in;
@@ -114,7 +115,7 @@ static int check_head(struct s3_call *call, int status, const struct mr_http_hea
         body->got.generation = mr_s3_generation(headers->etag);
         memcpy(body->got.etag, headers->etag, sizeof body->got.etag);
     }
-    if (status == 206) /* a checksum in it may be that of a part */
+    if (status == 206) /* a checksum in it may be of a part only */
         body->got.checksum.kind = MR_CHECKSUM_NONE;
     if (body->get.generation && body->got.generation != body->get.generation) {
         set_changed(headers->etag);

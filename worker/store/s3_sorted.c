@@ -1,12 +1,14 @@
 /*
- * Listings of directory buckets of S3, whose pages have their names in no order, and which are asked for folders alone.
+ * Listings of directory buckets of S3, whose pages have their names in no order, and which can be filtered by folder
+ * only.
  *
- * Everybody else relies on the order of names. So a listing here has two halves: pages of the store are collected, each
- * an empty page for the caller (who thereby repeats, cancels and counts them as any other); behind the last one all
- * names are sorted, and given out in order. They lie in this process's memory until then, some 130 bytes an object.
+ * All callers rely on the order of names. So a listing here has two halves. First the store's pages are collected, each
+ * of which is an empty page for the caller (so that it repeats, cancels and counts them like any other). After the last
+ * one all names are sorted and delivered in order. Until then they are in this process's memory, some 130 bytes per
+ * object.
  *
- * A token names the listing, its step, and the last name that was given: where the listing is there no more (too many
- * were left in the middle) it is made anew, and goes on behind that name.
+ * A token names the listing, its step, and the last name that was delivered. If the listing no longer exists (too many
+ * were left half-way) it is made anew, and continues after that name.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,12 +19,12 @@
 #include "base/error.h"
 #include "worker/store/s3_impl.h"
 
-#define LISTINGS   8    /* that are kept where their callers have not come for the rest */
-#define PAGE       8192 /* names of a page that is given */
+#define LISTINGS   8    /* that are kept although their callers have not come for the rest */
+#define PAGE       8192 /* names in a page that is delivered */
 #define TOKEN_SIZE 1100
 
 struct entry {
-    size_t name; /* where it begins in the listing's strings; behind it, its ETag */
+    size_t name; /* its offset in the listing's strings; its ETag follows it */
     uint64_t size;
     int64_t created_s;
     size_t class;
@@ -30,17 +32,17 @@ struct entry {
 };
 
 struct s3_sorted {
-    struct s3_sorted *next; /* the one that was used last is the first */
+    struct s3_sorted *next; /* most recently used first */
     uint64_t number;
     uint64_t step;        /* of the page that comes next */
     bool used;            /* by a call that is under way, or at its end */
-    struct mr_text after; /* it is of the names behind this one; empty: as its caller says */
+    struct mr_text after; /* it lists the names after this one; empty: as its caller says */
     struct mr_text from;  /* the store's token of its next page; empty: the first */
     struct mr_text strings;
     struct entry *entries;
     size_t count, room;
-    bool whole;    /* all pages have come, and it is sorted */
-    size_t at;     /* of the entries, when it is whole */
+    bool whole;    /* all pages have come, and the names are sorted */
+    size_t at;     /* the next entry to deliver, when it is whole */
     int64_t now_s; /* the store's clock when its last page came */
     char token[TOKEN_SIZE];
 };
@@ -60,7 +62,7 @@ static void s3_sorted_forget(struct s3_store *store, struct s3_sorted *listing)
     free(listing);
 }
 
-/* Those that nobody has come back for. */
+/* Forgets listings whose callers have not come back, but for the LISTINGS most recent ones. */
 static void forget_old(struct s3_store *store)
 {
     unsigned kept = 0;
@@ -83,8 +85,8 @@ void mr_s3_sorted_leave(struct s3_call *call)
     call->sorted = NULL;
 }
 
-/* The one that the token is of, which is the first now; NULL: it is there no more. *last: the name behind which the token
- * goes on, or "". */
+/* The token's listing, which becomes the first; NULL: it no longer exists. *last: the name after which the token
+ * continues, or "". */
 static struct s3_sorted *s3_sorted_find(struct s3_store *store, const char *token, const char **last)
 {
     uint64_t number = 0, step = 0;
@@ -105,7 +107,7 @@ static struct s3_sorted *s3_sorted_find(struct s3_store *store, const char *toke
     return found;
 }
 
-/* after: the name behind which it goes on, or "". NULL with mr_error. */
+/* after: the name after which it begins, or "". NULL with mr_error. */
 static struct s3_sorted *s3_sorted_begin(struct s3_store *store, const char *after)
 {
     struct s3_sorted *listing = calloc(1, sizeof *listing);
@@ -124,6 +126,7 @@ static struct s3_sorted *s3_sorted_begin(struct s3_store *store, const char *aft
 
 /* ---- collecting ---- */
 
+/* -1: no memory; mr_error is not set. */
 static int s3_sorted_add(struct s3_sorted *listing, const struct mr_store_item *item)
 {
     if (listing->count == listing->room) {
@@ -149,7 +152,7 @@ static int s3_sorted_add(struct s3_sorted *listing, const struct mr_store_item *
     return listing->strings.failed ? -1 : 0;
 }
 
-/* Of one name that which came first is the first. */
+/* By name; the same name in the order in which it came. */
 static int s3_sorted_compare(const void *a, const void *b, void *strings)
 {
     const struct entry *left = a, *right = b;
@@ -157,7 +160,8 @@ static int s3_sorted_compare(const void *a, const void *b, void *strings)
     return order ? order : (left->name > right->name) - (left->name < right->name);
 }
 
-/* A name that came twice, as it may where the object was replaced meanwhile, is given once, as it came last. */
+/* Sorts the names. One that came twice, as it may if the object was replaced meanwhile, is kept once, as it came
+ * last. */
 static void sort(struct s3_sorted *listing)
 {
     struct entry *entries = listing->entries;
@@ -182,20 +186,21 @@ static const char *make_token(struct s3_sorted *listing, const char *last)
     return listing->token;
 }
 
-/* The call ends, and is told of; over: so does the listing, once the callback has seen what it was given. */
+/* Calls back and gives the call back. over: also forgets the listing, but only after the callback, which is given its
+ * strings. */
 static void s3_sorted_end(struct s3_call *call, const struct s3_answer *answer, const struct mr_store_page *page,
                           bool over)
 {
     struct s3_sorted *listing = call->sorted;
     call->sorted = NULL;
-    listing->used = over; /* else the callback may ask for the next page at once */
+    listing->used = over; /* else the callback may request the next page at once */
     call->done.list(call->arg, &answer->result, page);
     if (over)
         s3_sorted_forget(mr_s3_store(call), listing);
     mr_s3_give(call);
 }
 
-/* The next names in order. Behind its last one the listing is gone. */
+/* Delivers the next names in order. After the last one the listing is forgotten. */
 static void give(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_sorted *listing = call->sorted;
@@ -254,7 +259,7 @@ static int s3_sorted_keep(struct s3_sorted *listing, const struct s3_page *page)
     return 0;
 }
 
-/* Its names are kept. An empty page for the caller, until it is the store's last. */
+/* Keeps the names of a page of the store. The caller gets an empty page, unless this was the store's last. */
 static void on_page(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_sorted *listing = call->sorted;

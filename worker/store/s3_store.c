@@ -1,4 +1,5 @@
-/* The client of S3 as a store: its life, the header lines that its configuration asks for, the table of its operations. */
+/* The client of S3 as a store: its life, the header lines that its configuration requires, the table of its
+ * operations. */
 #include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #define CUSTOMER_KEY 32 /* bytes of an SSE-C key */
 
+/* A batch's single delete is cancelled with it. */
 static void s3_cancel(struct mr_store_call *base)
 {
     struct s3_call *call = (struct s3_call *)base;
@@ -29,7 +31,7 @@ static void s3_cancel(struct mr_store_call *base)
 static void s3_destroy(struct mr_store *base)
 {
     struct s3_store *store = (struct s3_store *)base;
-    mr_aws_credentials_destroy(store->express); /* it may give a call back */
+    mr_aws_credentials_destroy(store->express); /* it may return a call to the pool */
     mr_s3_sorted_close(store);
     while (store->pool) {
         struct s3_call *call = store->pool;
@@ -94,7 +96,7 @@ static void add_line(struct mr_text *to, const char *name, const char *value)
     mr_text_add(to, value, strlen(value) + 1);
 }
 
-/* SSE-C: the key goes with each request for an object's bytes. 0, or -1 with mr_error. */
+/* SSE-C: the key is sent with each request for an object's bytes. 0, or -1 with mr_error. */
 static int set_customer_key(struct s3_store *store, const char *path)
 {
     struct mr_text key = {0}, encoded = {0};
@@ -128,6 +130,7 @@ static int set_customer_key(struct s3_store *store, const char *path)
     return rc;
 }
 
+/* zone, is_tls and is_aws must be set. -1 with mr_error. */
 static int set_lines(struct s3_store *store, const struct mr_s3_options *s3)
 {
     static const char *const encryptions[] = {"", "AES256", "aws:kms", "aws:kms:dsse"};

@@ -1,9 +1,9 @@
 /*
- * Objects of any size through the session calls of store.h: a multipart upload whose parts are the chunks, since S3 has no
- * resumable sessions. Facts: docs/protocols.md, "S3".
+ * Objects of any size through the session calls of store.h: a multipart upload whose parts are the chunks, since S3 has
+ * no resumable sessions. Facts: docs/protocols.md, "S3".
  *
- * The session's name is the upload's id. What it keeps is known here, from the answers to its parts: a chunk whose answer
- * was lost is sent again as the same part, which it replaces.
+ * The session's name is the upload's id. What it keeps is known here, from the responses to its parts: a chunk whose
+ * response was lost is sent again as the same part, which it replaces.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@ struct s3_session {
     uint32_t crc32c;
 };
 
+/* Where the session is linked; NULL there: it is not known. */
 static struct s3_session **s3_upload_find(struct s3_store *store, const char *id)
 {
     struct s3_session **at = &store->sessions;
@@ -60,7 +61,7 @@ static uint64_t made_by_session(struct s3_store *store, const char *id)
 uint64_t mr_s3_made(struct mr_store *base, const struct mr_store_made *by)
 {
     struct s3_store *store = (struct s3_store *)base;
-    if (store->zone[0]) /* a directory bucket's ETags are drawn */
+    if (store->zone[0]) /* a directory bucket's ETags are random */
         return 0;
     return by->session ? made_by_session(store, by->session) : mr_s3_generation_of(by);
 }
@@ -136,8 +137,8 @@ static void s3_upload_refuse(struct s3_call *call, struct s3_answer *answer)
     s3_upload_fail(call, answer);
 }
 
-/* The object that the upload has become. Each part was compared by the store when it came. What lies under the name now
- * is not asked for: it may be somebody else's by the time of the answer, and would be compared with what was sent. */
+/* Reports the object that the upload has become. The store compared each part when it came. What is under the name now
+ * is not looked up: it may be another writer's by then, and would be compared with what was sent. */
 static void s3_upload_on_complete(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_store *store = mr_s3_store(call);
@@ -169,6 +170,7 @@ static int s3_upload_complete(struct s3_call *call)
     return mr_s3_send_complete(call, session->id, session->kept, session->crc32c, s3_upload_on_complete);
 }
 
+/* The session keeps the call's chunk, to which the store has responded. -1 with mr_error. */
 static int add_part(struct s3_session *session, const struct s3_call *call, const char *etag)
 {
     if (session->count == session->size) {
@@ -209,7 +211,7 @@ static void on_sent(struct s3_call *call, struct s3_answer *answer)
     }
 }
 
-/* The upload is there. */
+/* The response to a probe: what the session keeps, if the upload still exists. */
 static void on_probed(struct s3_call *call, struct s3_answer *answer)
 {
     const struct s3_session *session = *s3_upload_find(mr_s3_store(call), call->session.data);
@@ -225,6 +227,7 @@ static int probe(struct s3_call *call)
     return mr_s3_send(call, &(struct mr_http_request){0}, on_probed);
 }
 
+/* The chunk must begin where the session ends. 0, or -1 with mr_error. */
 static int send(struct s3_call *call, const struct s3_session *session, const struct mr_store_chunk *chunk)
 {
     if (chunk->probe)

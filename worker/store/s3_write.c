@@ -14,7 +14,7 @@ static void fail_stat(struct s3_call *call, struct s3_answer *answer)
     mr_s3_give(call);
 }
 
-/* Its ETag, and what was sent: the store has compared that with a checksum, or the transport has. */
+/* Reports its ETag and what was sent, which the store has compared with a checksum, or the transport has. */
 static void on_inserted(struct s3_call *call, struct s3_answer *answer)
 {
     struct mr_store_item item;
@@ -72,11 +72,12 @@ void mr_s3_on_removed(struct s3_call *call, struct s3_answer *answer)
     mr_s3_give(call);
 }
 
+/* If the store has no conditions on a delete, that is remembered, and the delete is sent without one. */
 static void on_deleted(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_store *store = mr_s3_store(call);
     if (answer->result.status == 501 && call->etag[0] && !store->no_delete_match) {
-        store->no_delete_match = true; /* the look-up in front of it has to do */
+        store->no_delete_match = true; /* the look-up before it has to suffice */
         if (mr_s3_send_delete(call) == 0)
             return;
         mr_s3_refuse(call, answer);
@@ -117,7 +118,7 @@ static void hex(const unsigned char *bytes, unsigned count, char *out)
         snprintf(out + (size_t)2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The 16 bytes of a part's ETag, "\"0123...\"". */
+/* The 16 bytes of a part's ETag, "\"0123...\"". false: it is not an MD5 sum. */
 static bool unhex(const char *etag, unsigned char out[16])
 {
     if (etag[0] == '"')

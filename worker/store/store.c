@@ -75,7 +75,7 @@ struct mr_store_call *mr_store_stat(struct mr_store *store, const char *name, si
     return store->ops->stat(store, name, name_length, generation, done, arg);
 }
 
-/* A header line is made of it. */
+/* It becomes a header line. NULL is allowed; -1 with mr_error. */
 static int check_type(const char *content_type)
 {
     for (const unsigned char *at = (const unsigned char *)content_type; at && *at; at++) {

@@ -62,7 +62,7 @@ struct mr_store_ops {
     mr_store_begin_op *upload_begin;
     mr_store_send_op *upload_send;
     mr_store_drop_op *upload_drop;
-    /* NULL, all six, where the store has no upload parts */
+    /* NULL, all six, if the store has no upload parts */
     mr_store_has_parts_op *has_parts;
     mr_store_parts_begin_op *parts_begin;
     mr_upload_part_op *part_send;
@@ -70,7 +70,7 @@ struct mr_store_ops {
     mr_store_abort_op *parts_abort;
     mr_store_parts_list_op *parts_list;
     mr_store_bucket_op *bucket;
-    mr_store_permissions_op *permissions; /* NULL: it cannot be asked */
+    mr_store_permissions_op *permissions; /* NULL: it has no such request */
     mr_store_made_op *made;               /* NULL: versions do not follow from bytes */
     /* Both texts are "" before the call. NULL: nothing to describe. */
     void (*describe)(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
@@ -102,8 +102,8 @@ struct mr_store {
     char *bucket, root[MR_URI_PLACE_SIZE]; /* root: of the URIs in messages */
     struct mr_http *http;
     unsigned stall_timeout_ms;
-    bool unsorted;  /* its listings are put in order by its client */
-    bool no_ranges; /* it answers a range with the whole object, which has been said */
+    bool unsorted;  /* its listings are sorted by its client */
+    bool no_ranges; /* it responds to a range with the whole object, which has been logged */
     struct mr_store_call *calls;
 };
 
@@ -124,24 +124,25 @@ struct mr_store_made {
     unsigned count;
     const char *session; /* NULL: none */
 };
-/* The generation of the object that it made, if the store derives that from the bytes; 0: it cannot be told. */
+/* The generation of the object that it made, if the store derives that from the bytes; 0: it is not known. */
 uint64_t mr_store_made(struct mr_store *store, const struct mr_store_made *by);
 
 void mr_store_call_link(struct mr_store *store, struct mr_store_call *call);
 void mr_store_call_unlink(struct mr_store_call *call);
 
-/* Whether `generation` names one, and not whatever is there. */
+/* Whether `generation` names one, rather than any. */
 static inline bool mr_store_is_generation(uint64_t generation)
 {
     return generation != 0 && generation != MR_STORE_ANY;
 }
 
 struct mr_text;
-/* Adds the strings of names (and ETags) to *strings, each with its NUL, and copies names to `to`, which points there. 0, or -1 for
- * no memory. */
+/* Adds the strings of names (and ETags) to *strings, each with its NUL, and copies names to `to`, which points there.
+ * 0, or -1: no memory; mr_error is not set. */
 int mr_store_names_copy(struct mr_store_name *to, const struct mr_store_name *names, unsigned count,
                         struct mr_text *strings);
-/* A copy whose strings lie in *strings (cleared before), each with its NUL. 0, or -1 for no memory. */
+/* A copy whose strings lie in *strings (cleared before), each with its NUL. 0, or -1: no memory; mr_error is not
+ * set. */
 int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_list_request *from,
                        struct mr_text *strings);
 

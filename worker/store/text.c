@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Room for more bytes and a NUL. -1: no memory, now or before. */
 static int reserve(struct mr_text *text, size_t more)
 {
     if (text->failed)
@@ -66,6 +67,7 @@ static bool unreserved(unsigned char c)
            c == '_' || c == '~';
 }
 
+/* kept: a byte that is not encoded, besides the unreserved ones; 0: none. */
 static void put_encoded(struct mr_text *text, const char *data, size_t length, char kept)
 {
     static const char hex[] = "0123456789ABCDEF";

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zero-initialised; data is NUL-terminated once something was added. After a failed allocation `failed` stays 1. */
+/* Zero-initialised; data is NUL-terminated once something has been added. `failed` is set by a failed allocation, and
+ * stays set until mr_text_clear. */
 struct mr_text {
     char *data;
     size_t length, size;
@@ -27,7 +28,7 @@ void mr_text_put_xml(struct mr_text *text, const char *data, size_t length);
 /* In double quotes, escaped as JSON needs it; bytes from 0x80 on as they are. */
 void mr_text_put_json(struct mr_text *text, const char *data, size_t length);
 
-/* strdup, where from is not NULL. 0, or -1 for no memory. */
+/* strdup, or NULL for NULL. 0, or -1: no memory; mr_error is not set. */
 int mr_text_dup(char **to, const char *from);
 /* name with control characters and backslashes as \xNN, cut to fit with "..." at its end. Returns out. */
 const char *mr_text_quote(char *out, size_t size, const char *name, size_t length);

@@ -11,12 +11,12 @@
 #include "base/log.h"
 #include "worker/store/transfer_impl.h"
 
-#define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not push the deadline on */
+#define PROGRESS_BYTES (UINT64_C(64) << 10) /* an attempt that brings less does not extend the deadline */
 #define WARN_FAILURES  3                    /* in a row */
 #define WARN_EVERY_NS  (10 * MR_SECOND_NS)
 #define WARN_EGRESS_NS (60 * MR_SECOND_NS)
 #define RANGE_ALIGN    (UINT64_C(64) << 10)
-#define CORRUPT_TRIES  4 /* of a write whose bytes the store refuses because their checksum is another one */
+#define CORRUPT_TRIES  4 /* of a write whose bytes the store refuses because of their checksum */
 #define STALL_FACTOR   2 /* times the 99th percentile */
 
 static void pump(struct mr_http_timer *timer);
@@ -44,7 +44,7 @@ static void dequeue(struct mr_stream *stream)
     engine->queued--;
 }
 
-/* Whatever it is doing, it stops. */
+/* Ends what it is doing, without a callback. */
 static void stop(struct mr_stream *stream)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
@@ -96,13 +96,14 @@ unsigned mr_transfer_free(const struct mr_transfer_engine *engine)
 {
     unsigned taken = engine->in_flight + engine->queued, limit = mr_transfer_limit(engine);
     unsigned most = taken < limit ? limit - taken : 0, soon = mr_rate_soon(&engine->rate);
-    /* Others may be faster: who takes more than it sends is waited for. */
+    /* Other workers may be faster: work that is taken and cannot be sent is waited for. */
     unsigned now = engine->queued < soon ? soon - engine->queued : 0;
     return most < now ? most : now;
 }
 
 /* ---- stalls ---- */
 
+/* How long a stream may be silent after so many stalls of its own; the rules are in transfer.h. */
 static unsigned stall_ms(const struct mr_transfer_engine *engine, const struct mr_store *store,
                          const struct mr_latency *latency, unsigned stalls)
 {
@@ -205,7 +206,7 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
         else
             mr_rate_refused(&engine->rate, now, stream->sent_ns);
     }
-    /* Other bytes came than were sent: the store has kept nothing of them. */
+    /* The store received other bytes than were sent, and has kept none of them. */
     bool corrupt = result->code == MR_E_CORRUPT;
     counters->crc_errors += corrupt;
     bool again = corrupt ? stream->failures + 1 < CORRUPT_TRIES
@@ -255,7 +256,7 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
     }
     int64_t now = mr_http_now_ns(engine->http);
     mr_rate_good(&engine->rate, now);
-    /* Answers come in bursts: all of those that were in flight together were in flight when it was full. */
+    /* Responses come in bursts: all requests that were in flight together were in flight when it was full. */
     mr_flight_good(&engine->flight, now, stream->received - stream->attempt_start,
                    engine->landed <= mr_transfer_limit(engine));
     stream->failures = 0;
@@ -286,14 +287,14 @@ static void report_fetch(struct mr_transfer *transfer, enum mr_code code, const 
     transfer->fetched(transfer->arg, &result);
 }
 
-/* All bytes came, and their checksum is right or wrong. */
+/* Ends the transfer: all bytes came, and their checksum is right or wrong. */
 static void end_fetch(struct mr_transfer *transfer, enum mr_code code, const char *text, const struct mr_checksum *sum,
                       bool verified)
 {
     struct mr_transfer_counters *counters = &transfer->engine->counters;
     if (code == MR_OK) {
         counters->objects++;
-        /* A part of an object has no checksum in the store: whoever reads all of them compares the whole. */
+        /* A part of an object has no checksum in the store: the reader of all parts compares the whole. */
         counters->unverified += !verified && !transfer->fetch.arrived && transfer->fetch.length == transfer->fetch.size;
     } else {
         counters->failures++;
@@ -312,7 +313,8 @@ static bool is_whole(const struct mr_transfer_request *fetch)
     return fetch->length == fetch->size;
 }
 
-/* The first bytes of a whole object: the checksum is of the kind that the store names, unless the caller has one. */
+/* At the first bytes: the checksum of a whole object is of the kind that the store names, unless the caller needs a
+ * crc32c. */
 static void choose_checksum(struct mr_stream *stream, const struct mr_store_got *got)
 {
     const struct mr_transfer_request *fetch = &stream->transfer->fetch;
@@ -321,6 +323,7 @@ static void choose_checksum(struct mr_stream *stream, const struct mr_store_got 
     stream->sum = (struct mr_checksum){free && named != MR_CHECKSUM_NONE ? named : MR_CHECKSUM_CRC32C, 0};
 }
 
+/* Checksums the bytes while they are in cache, unless the caller's `arrived` takes them. */
 static void on_progress(void *arg, const struct mr_store_got *got, uint64_t more)
 {
     struct mr_stream *stream = arg;
@@ -338,6 +341,7 @@ static void on_progress(void *arg, const struct mr_store_got *got, uint64_t more
         transfer->progress_ns = mr_http_now_ns(transfer->engine->http);
 }
 
+/* After a wrong checksum: fetches all bytes again, on new connections. */
 static void restart(struct mr_transfer *transfer)
 {
     transfer->streams_left = transfer->stream_count;
@@ -368,7 +372,7 @@ static void fail_checksum(struct mr_transfer *transfer, const struct mr_checksum
     end_fetch(transfer, MR_E_CORRUPT, text, sum, false);
 }
 
-/* All bytes are there: are they the right ones? */
+/* All bytes are there: ends the transfer, or restarts it if they are not the right ones. */
 static void verify(struct mr_transfer *transfer)
 {
     const struct mr_transfer_request *fetch = &transfer->fetch;
@@ -496,6 +500,7 @@ static const struct mr_transfer_ops stat_ops = {send_stat, fail_stat, NULL};
 
 /* ---- sending ---- */
 
+/* If the request cannot be made, the transfer fails: the stream must not be touched afterwards. */
 static void send_stream(struct mr_stream *stream)
 {
     struct mr_transfer *transfer = stream->transfer;
@@ -515,6 +520,7 @@ static void send_stream(struct mr_stream *stream)
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = mr_error_code(), .text = mr_error_text()});
 }
 
+/* Sends queued streams until the limit on requests in flight is reached, or, by the rate, none is due. */
 static void pump(struct mr_http_timer *timer)
 {
     struct mr_transfer_engine *engine = MR_CONTAINER_OF(timer, mr_transfer_engine, pump);

@@ -2,8 +2,8 @@
  * transfer_impl.h - what transfers of all kinds have in common: the queue, the limit on requests in flight, repeats.
  * Only worker/store/transfer*.c include it.
  *
- * A transfer owns one stream or more; a stream has one request at a time. Its ops send that request, and whoever gets
- * the answer calls mr_stream_end: 0 means that the transfer may call back and end.
+ * A transfer owns one stream or more; a stream has one request at a time. Its ops send that request, and the callback
+ * that gets the response calls mr_stream_end: 0 means that the transfer may call back and end.
  */
 #ifndef MR_WORKER_STORE_TRANSFER_IMPL_H
 #define MR_WORKER_STORE_TRANSFER_IMPL_H
@@ -58,9 +58,9 @@ struct mr_transfer {
     struct mr_text strings;   /* the name; of a list its strings, each with its NUL */
     struct mr_store_list_request list;
     struct mr_transfer_request fetch; /* its name lies in strings */
-    uint64_t generation;              /* asked for, or pinned by the first answer; 0: not known */
-    struct mr_checksum answer_sum;    /* of the whole object, from an answer */
-    bool gzip;                        /* as an answer said */
+    uint64_t generation;              /* requested, or pinned by the first response; 0: not known */
+    struct mr_checksum answer_sum;    /* of the whole object, from a response */
+    bool gzip;                        /* as a response said */
     char etag[MR_ETAG_SIZE];          /* of that generation; "": not known */
     unsigned attempts, crc_failures, streams_left, stream_count;
     bool is_compose;
@@ -68,7 +68,7 @@ struct mr_transfer {
     int status;
     int64_t progress_ns;
     struct mr_stream *streams;
-    struct mr_stream single; /* where one is enough */
+    struct mr_stream single; /* if one is enough */
 };
 
 struct mr_transfer_engine {
@@ -80,7 +80,7 @@ struct mr_transfer_engine {
     unsigned queued, in_flight;
     struct mr_flight flight;                 /* how many may be */
     struct mr_rate rate;                     /* and how many in a second */
-    unsigned landed;                         /* since as many were in flight as may be */
+    unsigned landed;                         /* since the limit was last reached */
     struct mr_http_timer pump;               /* sends what is queued */
     int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */
     int64_t warned_egress_ns;                /* of the last one about egress bandwidth; 0: none yet */
@@ -93,21 +93,21 @@ struct mr_transfer_engine {
  */
 void *mr_transfer_make(struct mr_transfer_engine *engine, struct mr_store *store, const struct mr_transfer_ops *ops,
                        size_t size, void *arg);
-/* Queues its streams. NULL with mr_error, and it is freed, where adding to strings failed. */
+/* Queues its streams. NULL with mr_error, and it is freed, if adding to strings failed. */
 struct mr_transfer *mr_transfer_begin(struct mr_transfer *transfer);
 /* Calls back through ops->fail, and frees it. */
 void mr_transfer_fail(struct mr_transfer *transfer, const struct mr_store_result *result);
 /* Stops its streams and frees it, without a callback. */
 void mr_transfer_end(struct mr_transfer *transfer);
 
-/* The stream's next request goes out as soon as the limit allows. */
+/* The stream's next request is sent as soon as the limit allows. */
 void mr_stream_queue(struct mr_stream *stream, bool in_front);
-/* Its request has ended, whatever the answer: the first thing to be called, or mr_stream_end, which does it. */
+/* Its request has ended, with any result. To be called first, or mr_stream_end, which calls it. */
 void mr_stream_landed(struct mr_stream *stream);
-/* Its request has ended: 0 where it went well; else -1, and it is sent again later, or the transfer has failed and is
- * gone. */
+/* Its request has ended: 0 if it succeeded; else -1: it is sent again later, or the transfer has failed and is
+ * freed. */
 int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result);
-/* A request that landed ended badly: again later, or the whole transfer fails. */
+/* A request that landed failed: it is sent again later, or the whole transfer fails and is freed. */
 void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *result);
 
 #endif

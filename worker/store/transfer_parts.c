@@ -14,7 +14,7 @@ struct simple {
     struct mr_transfer base; /* its strings: what the requests point to, each with its NUL */
     enum verb verb;
     size_t name_length;
-    const char *name, *id, *content_type, *from_name; /* of a list: name is the prefix, id that to go on from */
+    const char *name, *id, *content_type, *from_name; /* of a list: name is the prefix, id where to continue */
     struct mr_upload_part_request part;
 };
 
@@ -100,7 +100,8 @@ static void fail_simple(struct mr_transfer *transfer, const struct mr_store_resu
 
 static const struct mr_transfer_ops simple_ops = {send_simple, fail_simple, NULL};
 
-/* The strings (id, content type, the name to go on from) are copied; NULL stays NULL. */
+/* Copies the strings (id, content type, the name to continue from); NULL stays NULL. If that fails, mr_transfer_begin
+ * reports it. */
 static struct simple *simple_new(struct mr_transfer_engine *engine, struct mr_store *store, enum verb verb,
                                  const char *name, size_t name_length, const char *const strings[3], void *arg)
 {
@@ -184,12 +185,12 @@ struct complete {
     struct mr_write write; /* after the name: the upload's id */
     struct mr_store_complete_request request;
     struct mr_upload_part *parts;
-    bool asked_before;   /* and the answer was lost */
-    bool completed;      /* by an answer of the store */
-    uint64_t generation; /* from that answer; 0: it had none */
+    bool asked_before;   /* and the response was lost */
+    bool completed;      /* by a response of the store */
+    uint64_t generation; /* from that response; 0: it had none */
 };
 
-/* item: what is there; NULL is nothing. */
+/* Fails the transfer: the new object was replaced by item, or removed (NULL), by another process. */
 static void fail_replaced(struct complete *complete, const struct mr_store_item *item)
 {
     struct mr_transfer *transfer = &complete->write.base;
@@ -211,14 +212,14 @@ static bool is_made_by(struct complete *complete, const struct mr_store_item *it
     return made && item && item->generation == made;
 }
 
-/* What there is now, after the answer that reports success, or in place of one that was lost. */
+/* The look-up after a response that reports success, or in place of one that was lost. */
 static void on_checked(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_stream *stream = arg;
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
-    /* Where the store keeps no checksum the generation that was made tells. A folder's of a call that failed is not
-     * known, and what has as many bytes may be somebody else's. */
+    /* If the store keeps no checksum, the generation that was made tells. A folder's of a call that failed is not
+     * known, and an object of the same size may be another writer's. */
     bool made = !complete->completed ? is_made_by(complete, item)
                                      : item && (!complete->generation || item->generation == complete->generation);
     bool same = item && item->size == write->size && (item->has_crc32c ? item->crc32c == write->crc32c : made);
@@ -241,11 +242,12 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
     if (same)
         mr_write_finish(stream, result, item);
     else if (complete->generation && item->generation == complete->generation)
-        mr_write_undo(stream, item); /* it is ours, and damaged. By its size alone it could be somebody else's */
+        mr_write_undo(stream, item); /* it is ours, and damaged. By its size alone it could be another writer's */
     else
         fail_replaced(complete, item);
 }
 
+/* Success is followed by a look-up, and so is an upload that no longer exists after a response was lost. */
 static void transfer_parts_on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
 {
     struct mr_stream *stream = arg;
@@ -259,7 +261,7 @@ static void transfer_parts_on_complete(void *arg, const struct mr_store_result *
         return;
     }
     if (result->code == MR_E_NOT_FOUND && complete->asked_before) {
-        /* The upload is gone: an earlier request, whose answer was lost, may have completed it. */
+        /* The upload no longer exists: an earlier request, whose response was lost, may have completed it. */
         mr_stream_landed(stream);
         snprintf(write->text, sizeof write->text, "%s", result->text);
         write->refused = *result;
@@ -273,12 +275,13 @@ static void transfer_parts_on_complete(void *arg, const struct mr_store_result *
     mr_stream_end(stream, result);
 }
 
+/* Once the upload was completed, or a response was lost, a look-up takes the place of the request. */
 static struct mr_store_call *send_complete(struct mr_stream *stream)
 {
     struct complete *complete = (struct complete *)stream->transfer;
     struct mr_write *write = &complete->write;
     if (complete->completed || write->lost) {
-        write->base.engine->counters.class_a--; /* it was taken for a request that writes */
+        write->base.engine->counters.class_a--; /* it was counted as a request that writes */
         write->base.engine->counters.class_b++;
         return mr_store_stat(write->base.store, complete->request.name, write->name_length, 0, on_checked, stream);
     }
@@ -303,7 +306,7 @@ struct mr_transfer *mr_transfer_parts_complete(struct mr_transfer_engine *engine
     struct mr_write *write = &complete->write;
     mr_write_string(&write->base.strings, request->id, strlen(request->id));
     write->base.done.stat = done;
-    write->base.once = false; /* an upload is completed once, however often that is asked for */
+    write->base.once = false; /* an upload is completed once, however often that is requested */
     write->send = send_complete;
     write->lost = complete->asked_before = request->maybe_done;
     write->has_size = write->has_crc32c = true;

@@ -12,7 +12,7 @@
 #define CHUNKS_MAX   9000
 #define RESTARTS_MAX 3 /* sessions that may get lost */
 
-/* START decides between an insert and a session; PROBE asks what the session has after an answer was lost. */
+/* START decides between an insert and a session; PROBE asks what the session has after a response was lost. */
 enum step { START, CHUNK, PROBE };
 
 struct upload {
@@ -22,7 +22,7 @@ struct upload {
     enum step step;
     char *session;
     unsigned restarts;
-    bool last_sent; /* the chunk that ends the object went out */
+    bool last_sent; /* the chunk that ends the object was sent */
     /* What was read and is not known to be in the store, and one byte more, which shows whether a chunk is the last. */
     unsigned char *buffer;
     size_t chunk_size, filled;
@@ -34,6 +34,8 @@ struct upload {
 
 /* ---- the source ---- */
 
+/* Returns how many bytes; 0: the end; -1 with mr_error. fd is read by position if it can seek, so that a restart can
+ * read it again. */
 static int64_t read_source(struct upload *upload, void *buffer, size_t size)
 {
     const struct mr_transfer_upload_request *request = &upload->request;
@@ -55,7 +57,7 @@ static bool can_rewind(const struct upload *upload)
     return upload->request.read ? upload->request.rewind != NULL : upload->fd_start >= 0;
 }
 
-/* As much into the buffer as it takes. 0, or -1 with mr_error. */
+/* Reads as much from the source as the buffer takes. 0, or -1 with mr_error. */
 static int fill(struct upload *upload)
 {
     uint64_t size = upload->request.size;
@@ -97,10 +99,10 @@ static void fail_with(struct mr_stream *stream, enum mr_code code, int status, c
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = code, .text = text, .status = status});
 }
 
-/* The session is of no use any more: from the beginning, if the source allows it. */
+/* The session is lost: starts over if the source can be read again, else the transfer fails. */
 static void restart(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result)
 {
-    if (upload->write.lost) { /* or it is of no use because the object is whole */
+    if (upload->write.lost) { /* or it ended because the object is complete */
         mr_write_look(stream, result);
         return;
     }
@@ -139,6 +141,7 @@ static void transfer_upload_on_begin(void *arg, const struct mr_store_result *re
         fail_with(stream, MR_E_NO_MEMORY, 0, "no memory for an upload session");
 }
 
+/* After a chunk or a probe failed: probes the session, starts over, looks the object up, or fails. */
 static void on_bad_chunk(struct upload *upload, struct mr_stream *stream, const struct mr_store_result *result)
 {
     bool refused = result->code == MR_E_CHANGED || result->code == MR_E_EXISTS;
@@ -172,7 +175,7 @@ static void on_kept(struct upload *upload, struct mr_stream *stream, const struc
         if (upload->request.progress)
             upload->request.progress(upload->write.base.arg, kept);
         send_next(upload, stream, CHUNK);
-    } else if (upload->step == PROBE) { /* no progress: the time that is left does not grow */
+    } else if (upload->step == PROBE) { /* no progress: the deadline is not extended */
         mr_stream_landed(stream);
         send_next(upload, stream, CHUNK);
     } else {
@@ -217,11 +220,12 @@ static void expect_what_was_read(struct upload *upload)
     upload->write.crc32c = upload->crc;
 }
 
+/* If all of the source is in the buffer, it is an insert. */
 static struct mr_store_call *transfer_upload_start(struct upload *upload, struct mr_stream *stream)
 {
     const struct mr_store_upload_request *target = &upload->target;
     if (!upload->ended || upload->filled > upload->chunk_size) {
-        upload->write.base.once = false; /* a session that nobody uses is nothing */
+        upload->write.base.once = false; /* an unused session does no harm */
         return mr_store_upload_begin(upload->write.base.store, target, transfer_upload_on_begin, stream);
     }
     struct mr_store_insert_request insert = {

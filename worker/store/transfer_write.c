@@ -1,8 +1,8 @@
 /*
  * Inserts, composes and batches of deletes, with repeats. docs/retries.md has the rules; the short form:
  *
- *   with a precondition     repeated; once an answer was lost, a refusal may be the echo of our own work: a look-up
- *   without one             repeated only where nothing of it reached the server (result->not_sent)
+ *   with a precondition     repeated; once a response was lost, a refusal may be the echo of our own work: a look-up
+ *   without one             repeated only if no byte of it reached the server (result->not_sent)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ void mr_write_answer(void *arg, const struct mr_store_result *result, const stru
         mr_write_finish(stream, result, item);
 }
 
-/* A repeat was refused: is the object that is there the work of the one before, whose answer was lost? */
+/* A repeat was refused: is the object the work of the request before it, whose response was lost? */
 static void on_look(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct mr_stream *stream = arg;
@@ -126,6 +126,7 @@ static void on_look(void *arg, const struct mr_store_result *result, const struc
     mr_transfer_fail(&write->base, &write->refused);
 }
 
+/* Fails the transfer with the reason for which the object was deleted, also if the delete failed. */
 static void on_undone(void *arg, const struct mr_store_result *result)
 {
     struct mr_stream *stream = arg;
@@ -165,7 +166,7 @@ struct mr_store_call *mr_write_send(struct mr_stream *stream)
 void mr_write_fail(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
     struct mr_write *write = (struct mr_write *)transfer;
-    /* A question that was asked afterwards may have no answer: what came out damaged is so nevertheless. */
+    /* The delete of a damaged object may fail for good: what is reported is that it was damaged. */
     transfer->done.stat(transfer->arg, write->phase == MR_WRITE_UNDO ? &write->refused : result, NULL);
 }
 
@@ -296,7 +297,7 @@ struct batch {
     struct batch_item {
         struct mr_store_result result;
         char *text; /* of result */
-        bool lost;  /* an answer about it */
+        bool lost;  /* a response about it */
     } items[MR_STORE_BATCH_MAX];
     unsigned pending[MR_STORE_BATCH_MAX];             /* items of the request under way */
     struct mr_store_name request[MR_STORE_BATCH_MAX]; /* their names */
@@ -326,13 +327,14 @@ static void report_batch(struct batch *batch)
     batch->base.done.batch(batch->base.arg, &good, each);
 }
 
-/* It is gone, and an answer was lost before: that one was ours, or somebody else did what we were asked to. */
+/* Whether it no longer exists. After a lost response: our delete was done, or another process did what we were asked
+ * to. */
 static bool is_gone(const struct mr_store_result *result)
 {
     return result->code == MR_E_NOT_FOUND || result->code == MR_E_CHANGED;
 }
 
-/* Item n's answer. Returns whether it has to be sent again. */
+/* Takes item n's result. true: it has to be sent again. */
 static bool take_answer(struct batch *batch, unsigned n, const struct mr_store_result *result)
 {
     static const struct mr_store_result good = {.code = MR_OK, .text = "", .status = 204};
@@ -342,6 +344,7 @@ static bool take_answer(struct batch *batch, unsigned n, const struct mr_store_r
     return mr_code_retryable(result->code) && (mr_store_is_generation(batch->names[n].generation) || result->not_sent);
 }
 
+/* Sends again those that may succeed later. A name that was lost and no longer exists counts as deleted. */
 static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
 {
     struct mr_stream *stream = arg;

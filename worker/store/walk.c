@@ -47,14 +47,14 @@ static void level_close(struct level *level)
     free(level->names);
 }
 
-/* Nothing is at that name, or a link that leads nowhere. Any other failure of a look-up must not make a listing shorter:
- * a file server that does not answer is no deleted file. */
+/* Whether there is nothing at that name, or a link that leads nowhere. No other failure of a look-up may make a listing
+ * shorter: a file server that does not respond is not a deleted file. */
 static bool is_gone(int errnum)
 {
     return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP;
 }
 
-/* 1: name is a folder, 0: it may be a file, -1: it is gone or neither. */
+/* 1: name is a folder, 0: it may be a file, -1: it no longer exists, or is neither. */
 static int kind_of(int dir_fd, const struct dirent *entry)
 {
     if (entry->d_type == DT_DIR)
@@ -69,6 +69,7 @@ static int kind_of(int dir_fd, const struct dirent *entry)
     return S_ISDIR(st.st_mode) ? 1 : S_ISREG(st.st_mode) ? 0 : -1;
 }
 
+/* -1: no memory; mr_error is not set. */
 static int level_add(struct level *level, size_t *size, const char *name, int is_folder)
 {
     size_t n = strlen(name);
@@ -89,6 +90,7 @@ static int level_add(struct level *level, size_t *size, const char *name, int is
     return 0;
 }
 
+/* Whether it is a folder that the walk is inside of already, as by a symbolic link. */
 static bool inside_itself(const struct mr_walk *walk, const struct stat *st)
 {
     for (size_t i = 0; i < walk->depth; i++) {
@@ -98,6 +100,7 @@ static bool inside_itself(const struct mr_walk *walk, const struct stat *st)
     return false;
 }
 
+/* Temporary files of writers (leftovers.h) are left out. On -1 with mr_error the caller closes level too. */
 static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint64_t *skipped)
 {
     errno = 0;
@@ -124,7 +127,8 @@ static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint
     return 0;
 }
 
-/* Enters the folder whose path (with its "/") is the first `length` bytes of walk->path. 0, or -1 with mr_error. */
+/* Enters the folder whose path (with its "/") is the first `length` bytes of walk->path. 0, also if it no longer exists
+ * or the walk is inside of it; -1 with mr_error. */
 static int walk_enter(struct mr_walk *walk, size_t length, uint64_t *skipped)
 {
     struct level level = {.path_length = length};
@@ -167,7 +171,7 @@ out:
     return rc;
 }
 
-/* Could a name that begins with the folder's path be wanted? */
+/* Whether a name that begins with the folder's path can be wanted. */
 static bool folder_wanted(const struct mr_walk *walk, size_t length)
 {
     size_t prefix = strlen(walk->prefix), lower = walk->lower ? strlen(walk->lower) : 0;

@@ -64,6 +64,7 @@ static void on_text(void *arg, const XML_Char *text, int length)
     mr_text_add(&xml->text, text, (size_t)length);
 }
 
+/* Keeps elements of depth 1 and 2, in the order of their ends. */
 static void xml_on_end(void *arg, const XML_Char *name)
 {
     struct mr_xml *xml = arg;
@@ -94,7 +95,7 @@ static void xml_on_end(void *arg, const XML_Char *name)
     mr_text_clear(&xml->text);
 }
 
-/* Entities are defined in a document type: nothing that we are sent has one. */
+/* A document type can define entities: no response that is meant for us has one. */
 static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system, const XML_Char *public, int internal)
 {
     (void)name, (void)system, (void)public, (void)internal;
@@ -217,6 +218,7 @@ int64_t mr_xml_seconds(const char *text)
     return rest && (*rest == '.' || *rest == 'Z') ? (int64_t)timegm(&tm) : 0;
 }
 
+/* Takes one field of an upload. -1 with mr_error. */
 static int take_pending(const struct mr_xml_leaf *leaf, bool encoded, struct mr_store_pending *item)
 {
     if (strcmp(leaf->name, "Key") == 0) {
@@ -232,7 +234,7 @@ static int take_pending(const struct mr_xml_leaf *leaf, bool encoded, struct mr_
     return 0;
 }
 
-/* The markers of the next page. */
+/* Takes the markers of the next page. 0, or -1 with mr_error. */
 static int take_next(struct mr_xml *xml, bool encoded, struct mr_store_pending_page *page)
 {
     page->next_name = mr_xml_text(xml, "NextKeyMarker");
