@@ -55,6 +55,8 @@ class Cloud(http.server.ThreadingHTTPServer):
         self.flavor = "Google"
         self.script: dict[str, list[tuple[int, Any]]] = {}  # path -> answers before the good one
         self.seen: list[tuple[str, dict[str, str], dict[str, str]]] = []  # path, headers, form or JSON
+        self.held: set[str] = set()  # paths whose next request is answered only after 13 s, or at `released`
+        self.released = threading.Event()
 
     @property
     def host(self) -> str:
@@ -86,6 +88,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if headers.get("content-type") == "application/json" and raw:
             body = json.loads(raw)
         cloud.seen.append((self.path, headers, body))
+        if path in cloud.held:
+            cloud.held.remove(path)
+            cloud.released.wait(13)
         if cloud.script.get(path):
             self.say(*cloud.script[path].pop(0))
         elif path.startswith("/storage/"):
@@ -597,6 +602,13 @@ def test_refused_subject_token(cloud: Cloud, tmp_path: Path) -> None:
     assert "holds no subject token" in run(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path).stderr
     token.unlink()
     assert "cannot be read" in run(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path).stderr
+
+
+def test_the_first_probe_of_a_silent_metadata_server(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.held.add("/")
+    works(cloud, tmp_path, NO_GCE_CHECK="false", GCE_METADATA_HOST=cloud.host)
+    cloud.released.set()
+    assert len(cloud.asked("/")) == 2  # the first one was given up after 3 s, long before its answer
 
 
 def test_no_metadata_server(cloud: Cloud, tmp_path: Path) -> None:

@@ -233,7 +233,10 @@ static int set_quota(struct mr_auth *auth)
     }
     mr_text_puts(&auth->quota, "x-goog-user-project: ");
     mr_text_puts(&auth->quota, project);
-    return 0;
+    if (!auth->quota.failed)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
+    return -1;
 }
 
 /* The account in ".../serviceAccounts/ACCOUNT:generateAccessToken". */

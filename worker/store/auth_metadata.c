@@ -25,6 +25,10 @@ static int send(struct metadata *metadata, const char *path, const char *encode,
 {
     struct mr_auth_call *call = &metadata->call;
     mr_auth_call_init(call, metadata->base.http, "GET", "http://");
+    if (!metadata->there) {
+        call->tries = PROBE_TRIES;
+        call->timeout_ms = PROBE_MS;
+    }
     mr_text_puts(&call->url, metadata->host);
     mr_text_puts(&call->url, path);
     mr_text_put_encoded(&call->url, encode, strlen(encode));
@@ -91,10 +95,7 @@ static int metadata_start(struct mr_auth_source *source)
     struct metadata *metadata = (struct metadata *)source;
     if (metadata->there)
         return send(metadata, TOKEN_PATH, MR_AUTH_SCOPE_STORAGE, auth_metadata_on_token);
-    int rc = send(metadata, "/", "", on_probe);
-    metadata->call.tries = PROBE_TRIES;
-    metadata->call.timeout_ms = PROBE_MS;
-    return rc;
+    return send(metadata, "/", "", on_probe);
 }
 
 static void metadata_cancel(struct mr_auth_source *source)

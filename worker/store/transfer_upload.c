@@ -67,8 +67,13 @@ static int fill(struct upload *upload)
         if (size != MR_STORE_ANY && room > size - at)
             room = (size_t)(size - at);
         int64_t n = room ? read_source(upload, upload->buffer + upload->filled, room) : 0;
-        if (n < 0 || (uint64_t)n > room)
+        if (n < 0)
             return -1;
+        if ((uint64_t)n > room) {
+            mr_error_set(MR_E_INTERNAL, "the source of an upload gave %lld bytes where %zu were asked for",
+                         (long long)n, room);
+            return -1;
+        }
         if (n == 0 && size != MR_STORE_ANY && at < size) {
             mr_error_set(MR_E_CHANGED, "what is to be uploaded ends after %llu of %llu bytes", (unsigned long long)at,
                          (unsigned long long)size);
