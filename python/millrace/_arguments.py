@@ -110,7 +110,7 @@ def _uri(value: Any) -> str:
         raise ValueError(f"{text!r} is no URI")
     if "://" in text:
         return text
-    # A path is the caller's: the supervisor may have another working folder. What is no folder is a prefix of names.
+    # A path is the caller's: the supervisor may have another working folder. One that is no folder is a prefix.
     path = os.path.join(Path.cwd(), text)  # noqa: PTH118 (pathlib drops the slash)
     return f"{path}/" if Path(path).is_dir() and not path.endswith("/") else path
 

@@ -145,7 +145,7 @@ def _stack(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _collate_into_batches() -> None:
-    """In a worker: default_collate, whoever calls it, writes where the batch will be read."""
+    """In a worker: default_collate, called from anywhere, writes where the batch will be read."""
     from torch.utils.data._utils.collate import default_collate_fn_map as functions
 
     before = functions.get(torch.Tensor)
@@ -191,7 +191,7 @@ def _reserve(ring: BatchArena, lane: int) -> Batch | None:
     if batch is not None:
         return batch
     if ring.viewed(lane):
-        gc.collect()  # of a batch with a reference cycle; whoever waits collects nothing
+        gc.collect()  # of a batch with a reference cycle; nothing is collected during a wait
     parent = multiprocessing.parent_process()
     while batch is None and (parent is None or parent.is_alive()):
         batch = ring.reserve(lane, WAIT_MS)
@@ -227,7 +227,7 @@ class TimedSender(Sender):
 
 
 class Arenas:
-    """The arena of a loader, from one iteration to the next: kept warm, and never shared by two that run at once."""
+    """The arena of a loader, from one iteration to the next: kept warm, and never shared by two at the same time."""
 
     def __init__(self, limit_bytes: int | None, count: Callable[[int], int] | None = None) -> None:
         self.limit_bytes = limit_bytes  # None: the default; 0: batches go torch's way
@@ -268,7 +268,7 @@ class Arenas:
         iterator._millrace_arena = arena
 
     def pinned(self, runtime: Any) -> Any:
-        """What of the arena is pinned for that device; None: there is no arena."""
+        """The part of the arena that is pinned for that device; None: there is no arena."""
         if self._arena is None:
             return None
         if self._arena.pinned is None:

@@ -55,7 +55,7 @@ _listings: dict[tuple[str, tuple[str, ...]], int] = {}  # socket, URIs -> how of
 
 
 def connect(path: str, timeout_ms: int) -> Connection:
-    """The process's connection to that socket; a new one where there is none, or its supervisor is gone or silent."""
+    """The process's connection to that socket; a new one if there is none or its supervisor has ended or is silent."""
     with _lock:
         found = _connections.get(path)
         if found is not None and found.is_ours():
@@ -83,7 +83,7 @@ def _count_listing(path: str, uris: tuple[str, ...]) -> int:
 
 
 class Loop(NamedTuple):
-    """Where an epoch stands, and for whom: what the main process hands to the workers that open lanes."""
+    """Where an epoch stands, and for whom: what the main process passes to the workers that open lanes."""
 
     epoch: int
     cursor: int
@@ -120,7 +120,7 @@ class Source:
         self._first: str | None = None  # the digest of that listing
         self._checked: Connection | None = None  # through which the listing was compared with it
         self._number, tail, on_error = self._open(connection, uris)
-        self._listed = self._number  # the present listing, whatever is read
+        self._listed = self._number  # the current listing, also while an older one is read
         self._samples: bool | None = None
         self._digest: str | None = None  # the listing that is read, where it is another one
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
@@ -190,7 +190,7 @@ class Source:
         return index
 
     def _check_first(self, digest: str) -> None:
-        """Whoever gave the data set to this process may have let go of the listing before it was opened here."""
+        """The process that passed the data set on may have closed the listing before it was opened here."""
         if self._first not in (None, digest):
             raise ChangedError(
                 f"{self}: the listing of this copy has gone, and the objects have changed: keep the data set that was "

@@ -125,5 +125,5 @@ class _Objects:
 def _rebuild(cls: type, state: dict[str, Any]) -> Any:
     dataset: Any = object.__new__(cls)
     dataset.__dict__.update(state)
-    _torch.register_collate()  # in a worker that was spawned nobody has yet
+    _torch.register_collate()  # a spawned worker has not done so yet
     return dataset

@@ -104,7 +104,7 @@ class Cuda:
             self._clear()
 
     def _clear(self) -> None:
-        """An error stays in the runtime until somebody asks for it, and would be the next kernel's."""
+        """An error stays in the runtime until it is asked for, and would be reported as the next kernel's."""
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self.device)
 
@@ -223,7 +223,7 @@ class Copier:
         return found
 
     def stop(self) -> None:
-        """The thread ends once the batch that it waits for is there, or at once."""
+        """The thread ends once the batch that it waits for is there, or immediately."""
         self._stopped.set()
         while True:
             try:

@@ -54,7 +54,7 @@ class Epochs:
         return self._iteration
 
     def leave(self, iteration: int) -> None:
-        """Nobody has that iteration any more, wherever it stood."""
+        """That iteration was dropped, finished or not."""
         if iteration == self._iteration:
             self._note()
 
@@ -134,14 +134,14 @@ class Epochs:
             return None
         mine = {key: found[key] for key in ("epoch", "step_s", "wait_s", "wait_share", "stage", "cause", "verdict")}
         mine |= {"rank": self._rank, "host": socket.gethostname()}
-        prefix = f"millrace/epoch/{self._key}"  # each rank's is written again and again: the store does not grow
+        prefix = f"millrace/epoch/{self._key}"  # each rank rewrites its own: the store does not grow
         try:
             store.set(f"{prefix}/{self._rank}", json.dumps(mine))
             if self._rank != 0:
                 return None
             keys = [f"{prefix}/{rank}" for rank in range(1, self._world)]
             rows = [mine, *_gather(store, keys, found["epoch"], GATHER_S if self._waits else 0)]
-        except (RuntimeError, OSError, ValueError) as error:  # the store is gone: the job ends
+        except (RuntimeError, OSError, ValueError) as error:  # the store has ended, and so does the job
             log.debug("the ranks' epochs are not compared: %s", error)
             return None
         self._waits = len(rows) == self._world  # ranks that do not go in step are not waited for again

@@ -81,7 +81,7 @@ class WholeOrNothing:
             self.close()
 
     def __del__(self) -> None:
-        """Not closed: what was never closed is no whole object, and its writer says so."""
+        """Not closed: an object that was never closed is not complete, and its writer says so."""
 
 
 class TextFile(WholeOrNothing, io.TextIOWrapper):

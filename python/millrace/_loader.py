@@ -195,7 +195,7 @@ class _Order(NamedTuple):
 
 
 def _shuffle_of(order: _Order) -> Shuffle:
-    """As torch, it takes for shuffle whatever is true or false."""
+    """Like torch, it accepts any true or false value as shuffle."""
     shuffle = order.shuffle if isinstance(order.shuffle, str) else bool(order.shuffle)
     return _shuffle.of_arguments(shuffle, order.block_bytes, order.mix_blocks)
 

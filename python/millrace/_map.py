@@ -145,7 +145,7 @@ class MapDataset(Dataset):
             with self._lock():
                 left = self._reader
                 if left is not None and left.is_ours() and left.run == run and left.ahead():
-                    self._close()  # a loop that was left early: nobody wants what is ahead
+                    self._close()  # a loop that was left early: what is ahead is not needed
 
     def __getitem__(self, index: int) -> Any:
         number = self._number(index)

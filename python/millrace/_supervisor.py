@@ -29,7 +29,7 @@ SOCKET_NAME = "socket"  # in a private supervisor's run folder
 START_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_MS = 2000
 PREPARE_PAUSE_S = 0.05
-AHEAD_NICE = 5  # of what nobody waits for yet
+AHEAD_NICE = 5  # of work that nothing waits for yet
 
 log = logging.getLogger("millrace")
 
@@ -121,7 +121,7 @@ def keep(connection: Connection | None) -> None:
 
 
 def expect_writer() -> None:
-    """This process will save: its supervisor is told at once where there is one, else as soon as there is."""
+    """This process will save: its supervisor is told now if there is one, else as soon as there is."""
     global _expects_writer
     _expects_writer = True
     if os.environ.get("MILLRACE_SOCKET") or _known(preferred()) is not None:
@@ -134,7 +134,7 @@ def _prepare(connection: Connection) -> None:
         connection.prepared = True
         keep(connection)
         with contextlib.suppress(Error, OSError):  # who uses it will be told
-            if connection.client.prepare():  # the supervisor knows now, whatever becomes of this process
+            if connection.client.prepare():  # the supervisor knows now, even if this process ends
                 return
         thread = threading.Thread(target=_prepare_in_time, args=(connection,), name="millrace-prepare", daemon=True)
         with contextlib.suppress(RuntimeError):  # no thread: the first save does it
@@ -280,7 +280,7 @@ def _start(folder: Path, settings: Settings) -> Connection:
     if os.environ.get("MILLRACE_CONFIG"):
         command += ["-c", os.environ["MILLRACE_CONFIG"]]
     else:
-        command.append("-q")  # nobody asked for its progress; warnings and errors are shown
+        command.append("-q")  # its progress was not asked for; warnings and errors are shown
     if settings.toml:
         command += ["-c", "/proc/self/fd/0"]  # no file that a dead process could leave behind
     _started[:] = [process for process in _started if process.poll() is None]

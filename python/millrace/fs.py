@@ -145,7 +145,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             return None
 
     def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: Any) -> list[Any]:
-        """One level. refresh=True asks anew, whatever is kept."""
+        """One level. refresh=True lists again, also if a listing is kept."""
         name = self._strip_protocol(path)
         if self._changes != _changes.count:
             self.dircache.clear()
@@ -466,7 +466,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         self._run(COPIED_AT_ONCE, copy_one, pairs, DEFAULT_CALLBACK)
 
     def rm_file(self, path: str) -> None:
-        """One object, whatever characters are in its name."""
+        """One object; its name may contain any characters."""
         _objects.remove_all([self._uri(path)])
         self.invalidate_cache(path)
 

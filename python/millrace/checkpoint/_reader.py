@@ -112,7 +112,7 @@ class Reader(_File):
         return self.read()
 
     def getvalue(self) -> bytes:
-        """The whole object, wherever the position is, which stays; as io.BytesIO has it."""
+        """The whole object, regardless of the position, which does not change; like io.BytesIO's."""
         self._check()
         return self._ring.read(self._size, 0)
 
@@ -204,7 +204,7 @@ def reader(uri: Place) -> Reader:
 
 
 def readers(uris: Iterable[Place]) -> list[Reader]:
-    """A reader for each of these objects, all of one bucket, looked up at once. They may be read side by side."""
+    """A reader for each of these objects, all of one bucket, looked up together. They may be read in parallel."""
     targets = [object_uri(uri) for uri in uris]
     return opened(connection(), targets, Reader) if targets else []
 

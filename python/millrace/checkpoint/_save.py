@@ -36,7 +36,7 @@ class Saved(NamedTuple):
 
 
 class Save(concurrent.futures.Future[Saved]):
-    """A promised save: every byte lies in shared memory, and the upload continues whatever happens to this process.
+    """A promised save: every byte is in shared memory, and the upload continues even if this process dies.
 
     A concurrent.futures.Future whose result is Saved. It cannot be cancelled. A failure that nobody has asked for (by
     result() or exception()) is raised by the next writer(), written to standard error at exit, and logged.
@@ -62,7 +62,7 @@ class Save(concurrent.futures.Future[Saved]):
         return self._ring.stored(), self._size
 
     def result(self, timeout: float | None = None) -> Saved:
-        """Waits up to `timeout` seconds (None: for ever), and raises the failure of the save."""
+        """Waits up to `timeout` seconds (None: forever), and raises the failure of the save."""
         self._check_process()
         try:
             with _timing.saving():
@@ -79,7 +79,7 @@ class Save(concurrent.futures.Future[Saved]):
             self._mark_reported()
 
     def _mark_reported(self) -> None:
-        """Somebody here knows the end. Until then the supervisor counts a failure as one that nobody knows of."""
+        """The program has been told the outcome. Until then the supervisor counts a failure as unreported."""
         if self.done() and not self._reported:
             self._reported = True
             self._ring.close()
@@ -89,7 +89,7 @@ class Save(concurrent.futures.Future[Saved]):
             raise RuntimeError(f"the save of {self.uri} belongs to the process before the fork, and is awaited there")
 
     def _poll(self, timeout_ms: int) -> bool:
-        """Waits a while; True once it is decided. For one thread at a time. What a signal handler raises comes out."""
+        """Waits briefly; True once it is decided. For one thread at a time. What a signal handler raises comes out."""
         if self._outcome is None:
             self._outcome = self._ring.outcome(timeout_ms)
         if self._outcome is None:
@@ -106,7 +106,7 @@ class Save(concurrent.futures.Future[Saved]):
         try:
             if self._connection is not None:
                 self._connection.client.check()
-            self._gone_at = None  # one that was stopped goes on
+            self._gone_at = None  # it was stopped, and continues
         except SupervisorGone as error:
             if self._gone_at is None:
                 self._gone_at = time.monotonic()
@@ -133,7 +133,7 @@ class Save(concurrent.futures.Future[Saved]):
 
 
 class _Waiter:
-    """One thread a process that waits for all saves which nobody waits for. It keeps no process from exiting."""
+    """One thread per process that waits for all saves that no caller waits for. It does not delay the exit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -150,7 +150,7 @@ class _Waiter:
         threading.Thread(target=self._run, name="millrace-saves", daemon=True).start()
 
     def failures(self) -> list[Save]:
-        """Saves that failed and whose failure nobody has asked for; each is given once."""
+        """Saves that failed and whose failure was never asked for; each is returned once."""
         with self._lock:
             found, self._failed = [save for save in self._failed if not save._reported], []
         return found
@@ -187,7 +187,7 @@ def watch(save: Save) -> None:
 
 
 def raise_unreported() -> None:
-    """Raises the failures of earlier saves that nobody has asked for, once."""
+    """Raises the failures of earlier saves that were never asked for, once."""
     failures = _waiter.failures()
     if not failures:
         return

@@ -33,7 +33,7 @@ class ClientHolder:
         self._take_client(self.project_name, client)
 
     def _prefer(self) -> None:
-        """Asks for a supervisor with the client's settings: before each use, since unpickling is no use."""
+        """Asks for a supervisor with the client's settings: before each use, since unpickling does not count as one."""
         prefer(self._settings)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -77,4 +77,4 @@ class DatafluxCheckpointBuffer(io.BytesIO):
         self.close()
 
     def __del__(self) -> None:
-        super().close()  # what nobody has closed is no object
+        super().close()  # an object that was never closed does not exist

@@ -289,11 +289,11 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         return results
 
     def _sharers(self) -> int:
-        """How many writers of this node are open at once."""
+        """How many writers of this node are open at the same time."""
         return int(os.environ.get("LOCAL_WORLD_SIZE") or 1) * self._files_per_rank
 
     def _remove(self, save: _Save, names: list[str]) -> None:
-        """The new checkpoint is whole: what cannot be removed costs money and harms nobody."""
+        """The new checkpoint is whole: what cannot be removed costs money and does no other harm."""
         if not names:
             return
         failures = remove_each(save.object(name) for name in names)
@@ -314,7 +314,7 @@ def _failed_first(jobs: list[Any]) -> list[Any]:
 
 def _size(item: WriteItem) -> int:
     if item.type == WriteItemType.BYTE_IO or item.tensor_data is None:
-        return 0  # nobody knows before it is resolved
+        return 0  # unknown until it is resolved
     return int(item.tensor_data.size.numel() * element_size(item.tensor_data.properties.dtype))
 
 

@@ -96,7 +96,7 @@ def _let_go(reader: S3Reader) -> None:
 
 
 class Recent:
-    """Readers that a loop was given, whose bytes are kept for a while: it may read them a batch later."""
+    """Readers that a loop was given, whose bytes are kept a little longer: it may read them a batch later."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[S3Reader, int]] = deque()

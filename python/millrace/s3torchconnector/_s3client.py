@@ -175,7 +175,7 @@ class S3Client:
         raise NotFound(NO_OBJECT + uri)
 
     def delete_object(self, bucket: str, key: str) -> None:
-        """That nothing is there is no error, as in S3."""
+        """A missing object is not an error, as in S3."""
         with self.used(), errors:
             _objects.remove(_uri(bucket, key), missing_ok=True)
 

@@ -79,4 +79,4 @@ class S3Writer(_File):
         return self._position
 
     def __del__(self) -> None:
-        """Not closed: what was never closed is no object."""
+        """Not closed: an object that was never closed does not exist."""

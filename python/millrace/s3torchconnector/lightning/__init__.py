@@ -36,7 +36,7 @@ class S3LightningCheckpoint(CheckpointIO):
             return super().load_checkpoint(path, map_location, weights_only, state=state)
 
     def remove_checkpoint(self, path: str) -> None:  # type: ignore[override]
-        """An object that is not there is no error; a sharded checkpoint is removed whole."""
+        """A missing object is not an error; a sharded checkpoint is removed as a whole."""
         _check(path)
         with self._client.used(), errors:
             super().remove_checkpoint(path)
