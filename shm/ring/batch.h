@@ -16,9 +16,9 @@
  * extents together stay below `limit_bytes`.
  *
  * The lap of the word counts how often the slot was reserved. A message that names another lap is from a worker that
- * has died, and is dropped. A worker counts its own views of a slot too, and does not reserve it under them. The trainer
- * holds at most three quarters of a lane (mr_batch_holds_many); beyond that it copies, so that a worker that waits for
- * a slot gets one although the loop keeps every batch (tests/model/batches.pml).
+ * has died, and is dropped. A worker counts its own views of a slot too, and does not reserve it under them. The
+ * trainer holds at most three quarters of a lane (mr_batch_holds_many); beyond that it copies, so that a worker that
+ * waits for a slot gets one although the loop keeps every batch (tests/model/batches.pml).
  *
  * The functions are the table and nothing else: none but mr_batch_grow and mr_batch_wait blocks, and all are safe
  * against a SIGKILL between any two instructions of either end (tests/crash/batches.c). The memory has no name: it is
@@ -51,7 +51,7 @@ struct mr_batch_slot {
     _Alignas(64) _Atomic uint64_t word;
     uint64_t length;         /* bytes written: by the worker while FILLING, read under HELD */
     _Atomic uint64_t extent; /* bytes that have pages: by the lane's worker alone, relaxed; B0 orders it */
-    _Atomic uint64_t claim;  /* the same, or what it is growing to; by the worker and by recovery; read by any process */
+    _Atomic uint64_t claim;  /* the same, or what it grows to; by the worker and recovery; any process sums it up */
     uint8_t reserved[32];
 };
 
