@@ -89,7 +89,7 @@ unsigned mr_name_ranges_promised(const struct mr_name_ranges *ranges)
     return n;
 }
 
-/* What is left of a range is unknown, so its past has to do. */
+/* How much is left of a range is unknown, so what it has given so far decides. */
 struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges)
 {
     struct mr_name_range *best = NULL;
@@ -104,7 +104,7 @@ struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges
     return best;
 }
 
-/* What the last worker has told. */
+/* Resets what the last worker has reported. */
 static void name_ranges_forget(struct mr_name_range *range)
 {
     range->pages = range->objects = range->bytes = 0;
@@ -187,7 +187,8 @@ struct mr_name_range *mr_name_range_cut(struct mr_name_ranges *ranges, struct mr
     return upper;
 }
 
-/* Not a page was above the cut: deeper, half the way to where the names of a page differ. */
+/* There was not a full page above the cut: the next one is deeper, by half the distance to the level where the names of
+ * a page differ. */
 static void cut_was_too_high(struct mr_name_range *lower, const struct mr_name_range *upper)
 {
     uint64_t level = lower->cut_level, way = lower->cut_deepest > level ? (lower->cut_deepest - level) / 2 : 0;
@@ -197,7 +198,7 @@ static void cut_was_too_high(struct mr_name_range *lower, const struct mr_name_r
     lower->cut_id = 0;
 }
 
-/* Less was below the cut than above it: half the way back to the level that is known to be too high. */
+/* There was less below the cut than above it: moves half the way back to the level that is known to be too high. */
 static void cut_was_too_low(struct mr_name_range *upper, uint64_t level)
 {
     uint64_t least = (uint64_t)(upper->failed + 1);
