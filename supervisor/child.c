@@ -488,6 +488,7 @@ static void start_again(struct mr_child *child)
         wait_for_restart(child, child->deaths - DEATHS_FREE - 1, DEATHS_LAST_MS);
 }
 
+/* Decides what follows the end of a process. Unless it was asked to end, exit status 2 fails the slot for good. */
 static void settle_ended(struct mr_child *child)
 {
     bool progressed = published(child) > child->published;

@@ -41,6 +41,7 @@ static void disconnect(struct mr_client_peer *client)
     }
 }
 
+/* Closes and frees the client, which no lane may refer to any more. */
 static void clients_forget(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -54,6 +55,7 @@ static void clients_forget(struct mr_client_peer *client)
     free(client);
 }
 
+/* Ends the connection and records the process's end; settle takes the client off its lanes. */
 static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_client_peer *client = OWNER(watch, process);
@@ -186,6 +188,7 @@ static int identify(int socket, pid_t *pid, int *pidfd)
     return 0;
 }
 
+/* Sends ERROR with this thread's mr_error, and closes the socket. */
 static void clients_refuse(int socket)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);

@@ -497,6 +497,7 @@ uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
 
 /* ---- messages from the workers ---- */
 
+/* Only from here on the board shows the worker as alive. */
 static void arena_ready(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;

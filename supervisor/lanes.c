@@ -171,6 +171,7 @@ fail:
     return NULL;
 }
 
+/* Also for a lane that lingers already: with owner_dead its HELD words are emptied too. */
 static void begin_lingering(struct mr_supervisor *s, struct mr_registered_lane *entry, bool owner_dead)
 {
     mr_lane_close(&entry->lane, owner_dead); /* idempotent: the owner has usually done it */

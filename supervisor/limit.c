@@ -12,6 +12,7 @@
 #define LOOK_NS          (MR_SECOND_NS * 9 / 10) /* the heartbeat may come more often */
 #define CONNECTIONS_MANY 16 /* set in the configuration: if bytes come slowly over so many, the store is the cause */
 
+/* Objects that are looked up for one reader (ranged) do not count. */
 static bool is_listing(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
@@ -185,7 +186,7 @@ void mr_limit_look(struct mr_supervisor *s)
     }
     s->limit.looked_ns = now_ns;
     set_gauges(s, &readers);
-    if (s->meters.first) /* only the verdicts use what the machine is short of */
+    if (s->meters.first) /* only the verdicts on loaders use what the machine is short of */
         mr_machine_look(s, now_ns);
     else
         s->machine.looked_ns = 0;

@@ -185,6 +185,7 @@ static bool any_listing(struct mr_supervisor *s)
     return false;
 }
 
+/* The first idle worker, or NULL; *idle: how many there are. */
 static struct mr_child *idle_worker(struct mr_supervisor *s, unsigned *idle)
 {
     struct mr_child *first = NULL;
@@ -238,6 +239,7 @@ static void linger_due(struct mr_timer *timer)
     (void)timer; /* it is not active any more, and settle comes next */
 }
 
+/* Drains every worker without a job, except one while `linger` is active. */
 static void end_workers(struct mr_supervisor *s)
 {
     unsigned idle;
@@ -542,6 +544,7 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
     return 0;
 }
 
+/* Takes over the range's index; the worker is idle afterwards. */
 static int range_done(struct mr_child *child, struct mr_msg_in *in)
 {
     int rc;

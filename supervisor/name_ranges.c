@@ -15,6 +15,7 @@
 #define FIRST_PAGES 2u  /* most data sets are one page, for one worker */
 #define UNCUT_PAGES 4u  /* after a range that could not be cut, doubled each time */
 
+/* owner and uri are borrowed; start is copied. */
 static struct mr_name_range *new_range(void *owner, uint64_t id, const char *uri, const char *start)
 {
     struct mr_name_range *range = calloc(1, sizeof *range);

@@ -106,6 +106,7 @@ static bool has_ended(const struct mr_client *client, int timeout_ms)
     return ready > 0;
 }
 
+/* Sets GONE; always -1. */
 static int ended(const struct mr_client *client)
 {
     mr_error_set(MR_E_GONE,
@@ -115,6 +116,7 @@ static int ended(const struct mr_client *client)
     return -1;
 }
 
+/* Sets GONE; always -1. */
 static int given_up(const struct mr_client *client)
 {
     mr_error_set(MR_E_GONE,

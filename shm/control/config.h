@@ -191,7 +191,8 @@ uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t mem
 /* A memfd with the configuration as one msgpack map, for a worker; -1 on error. The caller closes it. */
 int mr_config_to_fd(const struct mr_config *config);
 /* Reads the whole file from offset 0, whatever its position; fills *config, which must not be initialised before.
- * Unknown keys are ignored and missing ones keep their defaults. -1: PROTOCOL or IO. fd stays the caller's. */
+ * Unknown keys are ignored and missing ones keep their defaults. -1: PROTOCOL, IO, NO_MEMORY, or CONFIG for a value out
+ * of range. fd stays the caller's. */
 int mr_config_from_fd(struct mr_config *config, int fd);
 
 #endif

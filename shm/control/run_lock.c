@@ -89,7 +89,7 @@ static int hold(int fd)
     return rc;
 }
 
-/* Makes the file and locks it. -1 (ENOENT): another process swept it away before the lock; try again. */
+/* Makes the file and locks it. -1 with errno; ENOENT: another process swept it away before the lock, try again. */
 static int make(const char *path)
 {
     struct stat status;

@@ -183,6 +183,7 @@ uint64_t mr_index_builder_count(const struct mr_index_builder *b)
     return b->h.count;
 }
 
+/* Adds the SHA-256 of these bytes, not the bytes themselves, to the digest. */
 static int hash_block(struct mr_index_builder *b, const void *data, size_t length)
 {
     uint8_t hash[MR_INDEX_DIGEST_BYTES];
@@ -303,6 +304,7 @@ static int check_order(const struct mr_index_builder *b, const char *name, size_
     return 0;
 }
 
+/* Does not check the order of names: keys of samples have none. */
 static int index_build_add(struct mr_index_builder *b, const char *name, size_t name_length, uint64_t size,
                            uint64_t version, uint32_t crc32c, bool has_crc32c)
 {
@@ -362,6 +364,7 @@ int mr_index_builder_add(struct mr_index_builder *b, const char *name, size_t na
 
 /* ---- samples ---- */
 
+/* The name of the shard added last; "" before the first. */
 static const char *last_shard(const struct mr_index_builder *b, size_t *length)
 {
     struct mr_index_shard_row row = {0};

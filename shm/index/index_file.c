@@ -589,6 +589,7 @@ static void *unpack_some(void *arg)
     return NULL;
 }
 
+/* The error of the first thread that failed becomes this thread's. */
 static int unpack_all(struct unpacking *u)
 {
     cpu_set_t cpus;

@@ -49,7 +49,7 @@ struct mr_board {
     uint32_t supervisor_pid;
     _Atomic uint32_t state;     /* enum mr_supervisor_state */
     _Atomic uint32_t producers; /* P: how the blocks are dealt; 0 until the arenas are divided */
-    _Atomic uint32_t division;  /* counts the divisions; stored before that P (B1). A hint: a lane's own word decides */
+    _Atomic uint32_t division;  /* counts the divisions; stored before that P (B1). A hint: a lane's own field counts */
     char run_id[40];            /* uuid of this run */
     uint32_t silence_ms;        /* supervisor.silence_ms; constant */
     uint32_t reserved1;

@@ -303,6 +303,7 @@ bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *he
     }
 }
 
+/* Ignores a number beyond the table. */
 static void write_record(struct mr_ckpt_lane *lane, uint64_t number, const struct mr_ckpt_part_record *record)
 {
     if (number >= MR_CKPT_PARTS_MAX)

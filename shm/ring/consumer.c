@@ -335,6 +335,7 @@ static void release_word(struct mr_consumer *consumer, uint32_t slot, uint64_t w
     mr_views_wake_one(consumer->views, producer); /* W2: it may wait for the room */
 }
 
+/* Releases the ticket. Always MR_NEXT_FAILED. */
 static enum mr_next deliver_failure(struct mr_consumer *consumer, struct mr_delivery *out, uint64_t word)
 {
     out->data = NULL;

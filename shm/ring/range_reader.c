@@ -76,6 +76,7 @@ bool mr_range_reader_is_gzip(const struct mr_range_reader *reader)
 
 /* ---- what is here ---- */
 
+/* Releases the view or frees the copy; the place is free afterwards. */
 static void range_reader_let_go(struct kept *kept)
 {
     if (kept->offset == NONE)
@@ -127,6 +128,7 @@ static int range_reader_corrupt(const struct mr_range_reader *reader)
     return -1;
 }
 
+/* Once every block has arrived. 0, or -1 (CORRUPT), which every later read repeats. */
 static int compare_whole(struct mr_range_reader *reader)
 {
     uint32_t whole = 0;
@@ -173,6 +175,7 @@ void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *co
     reader->consumer = consumer;
 }
 
+/* Whether a range that was asked for and has not arrived holds `at`. */
 static bool is_fed(const struct mr_range_reader *reader, uint64_t at)
 {
     for (unsigned i = 0; i < reader->count; i++) {

@@ -146,8 +146,8 @@ int mr_trace_reader_open(struct mr_trace_reader *reader, int fd)
     return 0;
 }
 
-/* If later positions are taken, the writer of this one is dead or stopped: after STUCK_NS, passes over it, and its CAS
- * to publish will fail. */
+/* The position is taken and not published: its writer is slow, stopped or dead. Passes over it after STUCK_NS; the
+ * writer's CAS to publish fails then. */
 static void pass_over(struct mr_trace_reader *reader, struct mr_trace_slot *slot, int64_t now_ns)
 {
     uint32_t turn = empty_turn(reader->at);
