@@ -60,7 +60,7 @@ uint64_t mr_ckpt_share_gap(uint64_t arena_bytes, const struct mr_ckpt_extent *us
     return largest;
 }
 
-/* The first gap of at least so many bytes. */
+/* The first gap of at least that many bytes. */
 static bool first_fit(uint64_t bytes, uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count,
                       uint64_t *offset)
 {

@@ -11,7 +11,7 @@
 #include "base/error.h"
 
 #define RESERVE     2u  /* cuts that are allowed from the start, */
-#define SHARE       14u /* and one more for each so many requests: 7% */
+#define SHARE       14u /* and one more for every SHARE requests: 7% */
 #define FIRST_PAGES 2u  /* most data sets are one page, for one worker */
 #define UNCUT_PAGES 4u  /* after a range that could not be cut, doubled each time */
 

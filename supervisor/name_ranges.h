@@ -1,5 +1,5 @@
 /*
- * name_ranges.h - the ranges of names of one data set: who lists which, and which to cut when a list worker is idle.
+ * name_ranges.h - the ranges of names of one data set: which worker lists which, and which to cut when one is idle.
  *
  * Pure bookkeeping: no messages, no processes. Requests are billed, so cuts are rationed. A cut costs at most one
  * request (its last page is not full, or nothing is there): with at most RESERVE + requests / SHARE cuts a listing of

@@ -16,7 +16,7 @@
 #include "shm/control/client.h"
 #include "shm/ring/ckpt_part.h"
 
-/* mr_ckpt_stream_push returns after so many bytes at the latest, so that its caller can check signals. */
+/* mr_ckpt_stream_push returns after this many bytes at the latest, so that its caller can check signals. */
 #define MR_CKPT_STREAM_PUSH_MAX ((size_t)256 << 20)
 
 struct mr_prefault;

@@ -36,7 +36,7 @@
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
  *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes or nth; its lanes are
  *                                                    closed, or will be. Its number may be another data set's from now
- *                                                    on (nth: once it was closed as often as opened)
+ *                                                    on (nth: once it was closed as many times as opened)
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),

@@ -9,7 +9,7 @@
  * strings: bucket, endpoint and prefixes, each with its NUL. directory: 64-bit offsets of the blocks and of their end.
  * A block holds MR_INDEX_BLOCK objects (the last one fewer) and refers to nothing outside of itself:
  *
- *     block header | sizes | versions | bitmap of who has a crc32c | crc32c | names
+ *     block header | sizes | versions | bitmap of those with a crc32c | crc32c | names
  *
  * sizes and versions: entries x width bytes, to be added to the block's base. crc32c: as crc_mode says. names: each is
  * varint(bytes shared with the name before it), varint(bytes that follow), those bytes. No padding anywhere; nothing

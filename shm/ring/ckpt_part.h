@@ -138,7 +138,7 @@ struct mr_ckpt_part_format {
     uint64_t part_bytes, arena_offset;
 };
 
-/* Bytes of a control segment with so many slots. */
+/* Bytes of a control segment with that many slots. */
 size_t mr_ckpt_part_size(uint32_t slots);
 /* Supervisor: fills a zeroed segment of mr_ckpt_part_size bytes. */
 void mr_ckpt_part_format(void *segment, const struct mr_ckpt_part_format *format);
