@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #define WIDTH  20     /* characters */
-#define MOST_S 360000 /* more is no estimate */
+#define MOST_S 360000 /* more is not an estimate */
 
 unsigned mr_bar_columns(void)
 {

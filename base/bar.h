@@ -8,7 +8,7 @@
 unsigned mr_bar_columns(void);
 /* "[=====     ]  50%": share is 0 to 1. */
 void mr_bar_put(char *out, size_t size, double share);
-/* "1:05 left": of what takes so many seconds more; "" below one second and above 100 hours. */
+/* "1:05 left": for what takes that many seconds more; "" below one second and above 100 hours. */
 void mr_bar_left(char *out, size_t size, double seconds);
 
 #endif

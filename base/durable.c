@@ -40,7 +40,7 @@ static bool is_same_file(const char *a, const char *b)
            first.st_ino == second.st_ino;
 }
 
-/* 0, or -1 with errno. Nobody holds it for longer than two system calls. */
+/* 0, or -1 with errno. No process holds the lock for longer than two system calls. */
 static int lock_folder(int fd)
 {
     for (unsigned i = 0; i < LOCK_TRIES; i++) {
@@ -54,7 +54,7 @@ static int lock_folder(int fd)
     return -1;
 }
 
-/* rename(2) replaces what is there: so nobody else may be between the look and the rename. */
+/* rename(2) replaces what is there, so no other process may come between the look and the rename. */
 static int rename_under_lock(const char *from, const char *to)
 {
     char folder[PATH_MAX];

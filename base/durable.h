@@ -10,22 +10,24 @@
 #include <stddef.h>
 
 /*
- * Gives the file `from` the name `to`, in the same file system, if nothing has that name: 0 (`from` is gone), or -1 with
- * errno, EEXIST where something has it. By renameat2(2); by link(2) where the file system or the kernel lacks that; where
- * it has no links either (exFAT, some network file systems) by a look and rename(2) under a lock on the folder, which
- * holds off every other caller of this function, and nobody else. EBUSY: the lock was not to be had for seconds.
+ * Gives the file `from` the name `to`, in the same file system, if nothing has that name: 0 (`from` no longer exists),
+ * or -1 with errno, EEXIST if something has it. By renameat2(2); by link(2) if the file system or the kernel lacks
+ * that; if it has no links either (exFAT, some network file systems) by a look and rename(2) under a lock on the
+ * folder, which excludes other callers of this function, and no one else. EBUSY: the lock was not to be had for
+ * seconds.
  */
 int mr_durable_name_new(const char *from, const char *to);
 
 /*
- * Brings the names in the folder that `path` lies in to the disk: 0, or -1 with mr_error. A file system that cannot do
- * that for folders is no failure. fd: a file in it, for a folder that may be written and not read; or -1.
+ * Brings the names in the folder that `path` lies in to the disk: 0, or -1 with mr_error. It is not a failure if the
+ * file system cannot do that for folders. fd: a file in it, for a folder that may be written and not read; or -1.
  */
 int mr_durable_sync_folder(const char *path, int fd);
 
 /*
  * Makes the folders that `path` lies in, those that are not there, and brings their names to the disk: 0, or -1 with
- * mr_error. lenient: one that may not be made is left to whoever opens what is in it (it may be there all the same).
+ * mr_error. lenient: a folder that may not be made is not an error here; opening what is in it will show (it may be
+ * there all the same).
  */
 int mr_durable_make_folders(const char *path, bool lenient);
 

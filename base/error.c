@@ -80,7 +80,7 @@ static enum mr_code code_of_errno(int errnum)
     }
 }
 
-/* What is to be done about it, where one look at a limit tells. */
+/* What to do about it, if one look at a limit tells. */
 static void put_remedy(int errnum, char *out, size_t size)
 {
     struct rlimit limit;

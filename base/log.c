@@ -38,6 +38,7 @@ enum mr_log_level mr_log_level_now(void)
     return log_level;
 }
 
+/* The caller holds log_lock. */
 static void flush_repeats(void)
 {
     if (last_repeats == 0)

@@ -2,7 +2,8 @@
  * log.h - lines on standard error: "millrace[fetch 2] warning: text".
  *
  * One write(2) a line, so that lines of several processes do not mix. A message equal to the one before it (same
- * format, same text) is counted and not printed again; the count comes with the next different line, or after 10 s.
+ * format, same text) is counted and not printed again; the count comes with the next different line, or
+ * when the same one comes after 10 s.
  * Nothing here waits: while standard error is blocked, lines are kept, then counted and lost (log_sink.h).
  * No token, key or signed URL may be passed here. Not for signal handlers. Any thread may call it.
  */

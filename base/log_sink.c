@@ -53,7 +53,8 @@ static void resolve(void)
     sink.kind = sink.own >= 0 ? KIND_OWN : KIND_POLL;
 }
 
-/* Bytes that went out; 0: it would block, or nobody reads any more and there is nowhere to report to. */
+/* Returns the bytes that went out; 0: it would block. Counts as written if no reader is left: there is nowhere to
+ * report to. */
 static size_t write_now(const char *bytes, size_t length)
 {
     struct pollfd wait = {.fd = STDERR_FILENO, .events = POLLOUT};

@@ -14,10 +14,10 @@
  * SIGINT and SIGQUIT stay as they are (nohup, a shell's background jobs).
  */
 void mr_process_begin(void);
-/* Whether that few more descriptors are not to be had: sets mr_error, which says so. For where a library or the kernel
- * does not tell. */
+/* Whether even the few descriptors that a look-up needs cannot be had: then sets mr_error, which says so. For failures
+ * that a library or the kernel does not explain. */
 bool mr_process_lacks_descriptors(void);
-/* In a forked child, before exec of somebody else's program: signals as they were before mr_process_begin.
+/* In a forked child, before exec of a program that is not ours: signals as they were before mr_process_begin.
  * Async-signal-safe. */
 void mr_process_restore_signals(void);
 /* For the message about a fork that failed: which limit it met, or "". */

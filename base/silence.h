@@ -1,12 +1,12 @@
 /*
  * silence.h - for how long another process has given no sign of life, while we were there to notice.
  *
- * A sign is a number that the other one changes while it goes on. Whoever waits looks at it again and again. Between
- * two looks no more than a quarter of the limit counts: a process that was itself stopped, a laptop that was closed, a
- * virtual machine that was paused, or a wait that ended and began anew much later find the other one with most of its
- * period before it, in which it only has to go on.
+ * A sign is a number that the other process changes while it runs. The process that waits looks at it repeatedly.
+ * Between two looks no more than a quarter of the limit counts. So after this process was itself stopped, a laptop was
+ * closed, a virtual machine was paused, or a wait ended and began anew much later, the other process still has most of
+ * its period to give a sign.
  *
- * One owner a structure. Zeroed: no look yet.
+ * One owner per structure. Zeroed: no look yet.
  */
 #ifndef MR_BASE_SILENCE_H
 #define MR_BASE_SILENCE_H

@@ -1,5 +1,5 @@
 /*
- * arenas.h - the segments of worker slots: what fetch workers and write workers have alike.
+ * arenas.h - the segments of worker slots: what fetch workers and write workers have in common.
  *
  * A slot has a line (its `asleep` word), an eventfd that wakes it, and an arena: a fetch worker one of its own, the
  * write workers one together. All outlive the processes of the slot, so that the next one finds them.
@@ -14,7 +14,7 @@ struct mr_supervisor;
 struct mr_child;
 struct mr_msg_out;
 
-/* NONE: nobody needs memory yet, or the last attempt failed. RESERVING: the workers touch the pages. */
+/* NONE: no memory is needed yet, or the last attempt failed. RESERVING: the workers touch the pages. */
 enum mr_arenas_state { MR_ARENAS_NONE, MR_ARENAS_RESERVING, MR_ARENAS_READY };
 
 /* One arena. Both descriptors are -1 where there is none. */
@@ -53,7 +53,7 @@ void mr_arenas_wake(const struct mr_worker_line *line);
 struct mr_arena_size {
     uint64_t bytes, reserve_bytes;
     uint32_t division; /* fetch workers: of the memory */
-    bool ahead;        /* nobody waits for its pages yet: they are reserved at low priority */
+    bool ahead;        /* no client waits for its pages yet: they are reserved at low priority */
     bool grows;        /* only these pages are there at first: of the reserve's beginning, and behind the reserve */
     uint64_t largest_bytes, first_bytes;
 };

@@ -1,5 +1,5 @@
-/* batches.c - see batches.h. Whatever lies behind a descriptor of a client may change at any time: what bounds an access
- * is copied first. */
+/* batches.c - see batches.h. What lies behind a client's descriptor may change at any time: what bounds an access is
+ * copied first. */
 #include "supervisor/batches.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ int mr_batches_add(struct mr_supervisor *s, const struct mr_client_peer *client,
 {
     unsigned count = 0;
 
-    mr_batches_look(s); /* those that have ended count no more */
+    mr_batches_look(s); /* those that have ended no longer count */
     for (const struct mr_counted_batches *each = s->batches.first; each; each = each->next)
         count += each->client == client;
     if (count >= ARENAS_MAX)
@@ -83,7 +83,7 @@ fail:
     return -1;
 }
 
-/* Those of one client, or (NULL) those that have ended. */
+/* Unmaps those of one client, or (NULL) those that have ended. */
 static void batches_let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     for (struct mr_counted_batches **at = &s->batches.first; *at;) {

@@ -28,8 +28,8 @@
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_LAST_MS  5000
 #define IDLE_STARTS_MAX  8
-#define LIVED_LONG_MS    10000 /* who has published something and lived so long is started again at once */
-#define DEATHS_FREE      4u    /* and so often in a row who has not */
+#define LIVED_LONG_MS    10000 /* a worker that has published something and lived so long is started again at once */
+#define DEATHS_FREE      4u    /* and so often in a row one that died sooner */
 #define DEATHS_LAST_MS   400
 #define MESSAGES_AT_ONCE 64
 #define WORKER_SOCKET    3 /* descriptors that a worker inherits */
@@ -106,7 +106,7 @@ static uint64_t published(const struct mr_child *child)
 /* ---- messages ---- */
 
 /* Sends what is queued for as long as the socket takes it, and watches for its becoming writable only while something
- * is left. A worker whose message cannot be sent is killed: it would wait for it forever. */
+ * is left. A worker to which a message cannot be sent is killed: it would wait for it forever. */
 static void flush(struct mr_child *child)
 {
     while (child->queue) {
@@ -147,7 +147,7 @@ void mr_child_send(struct mr_child *child, struct mr_msg_out *msg)
     *at = last;
     if (child->queue == last)
         flush(child);
-    /* What waits outlives the moment: a data set may fail and close its indexes before they are sent. */
+    /* A queued message outlives this call: a data set may fail and close its indexes before they are sent. */
     if (child->queue && mr_msg_keep_fds(msg) != 0) {
         mr_log_error("message for %s worker %u: %s", child->role->name, child->slot, mr_error_text());
         mr_child_kill(child);
@@ -178,7 +178,7 @@ static int child_handle(struct mr_child *child, struct mr_msg_in *in)
     return child->role->message(child, in);
 }
 
-/* True when there may be more: a bound, so that one talkative worker does not keep the others waiting. */
+/* True when there may be more: bounded, so that one busy worker does not keep the others waiting. */
 static bool read_messages(struct mr_child *child)
 {
     struct mr_msg_in in;
@@ -201,7 +201,7 @@ static bool read_messages(struct mr_child *child)
                      mr_error_text());
         mr_child_kill(child);
     }
-    /* Whoever lives on with a lost socket sees its end and ends too: nothing would be heard of it any more. */
+    /* A worker that lives on with a lost socket sees its end and exits: nothing would be heard from it any more. */
     shutdown(child->socket, SHUT_RDWR);
     mr_events_unwatch(&child->supervisor->events, &child->messages);
     return false;
@@ -293,8 +293,8 @@ static void send_setup(struct mr_child *child)
     mr_child_send(child, out);
 }
 
-/* 0 once the process exists, even where something failed after the fork: the child is killed then, and its end is
- * handled as any other death. -1: there is no process, and nothing is left open. */
+/* 0 once the process exists; if its socket cannot be watched it is killed, and its end is handled like any other death.
+ * -1: there is no process, and nothing is left open. */
 static int start_process(struct mr_child *child)
 {
     struct mr_events *events = &child->supervisor->events;
@@ -309,7 +309,7 @@ static int start_process(struct mr_child *child)
         goto fail;
     child->socket = ends[0];
     close(ends[1]);
-    /* The process exists: from here on whatever fails kills it, and its pidfd brings it to the common end. */
+    /* The process exists. Without a pidfd its end could not be noticed: it is killed and reaped here. */
     child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
     if (child->pidfd < 0 || mr_events_watch(events, &child->process, child->pidfd, EPOLLIN) != 0) {
         kill(child->pid, SIGKILL);
@@ -387,7 +387,7 @@ void mr_child_start(struct mr_child *child)
         child->fail_code = mr_error_code();
         snprintf(child->fail_text, sizeof child->fail_text, "%s", mr_error_text());
         if (child->fail_code == MR_E_NOT_FOUND || child->fail_code == MR_E_DENIED)
-            child_fail(child); /* the program itself: waiting does not bring it back */
+            child_fail(child); /* the program itself cannot be run: waiting does not help */
         else
             start_later(child, true);
         return;
@@ -431,8 +431,8 @@ void mr_child_drain(struct mr_child *child, bool renew)
     child->draining = true;
 }
 
-/* The process has ended, by its pidfd. Takes its status and closes everything that belonged to it; unsent messages are
- * dropped. */
+/* The pidfd says that the process has ended. Takes its status and closes everything that belonged to it; unsent
+ * messages are dropped. */
 static struct mr_child_end reap(struct mr_child *child)
 {
     siginfo_t info = {0};
@@ -470,13 +470,14 @@ static void process_ready(struct mr_watch *watch, uint32_t epoll_events)
     struct mr_child *child = OWNER(watch, process);
     (void)epoll_events;
     while (child->messages.active && read_messages(child))
-        ; /* its last words first */
+        ; /* its last messages first */
     child->end = reap(child);
     child->state = MR_CHILD_ENDED;
     log_end(child);
 }
 
-/* It has published something. At once, unless it dies again and again: what it published may be all that it can. */
+/* Restarts a slot that has published something: at once, unless it dies repeatedly soon after its start, since what it
+ * published may be all that it can. */
 static void start_again(struct mr_child *child)
 {
     bool lived_long = mr_clock_mono_ns() - child->started_ns >= LIVED_LONG_MS * MR_MILLISECOND_NS;
@@ -487,6 +488,7 @@ static void start_again(struct mr_child *child)
         wait_for_restart(child, child->deaths - DEATHS_FREE - 1, DEATHS_LAST_MS);
 }
 
+/* Decides what follows the end of a process. Unless it was asked to end, exit status 2 fails the slot for good. */
 static void settle_ended(struct mr_child *child)
 {
     bool progressed = published(child) > child->published;

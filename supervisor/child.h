@@ -10,7 +10,7 @@
  *      +-- exit 0 after DRAIN --+--> WAITING --(at once, or backoff)--> STARTING
  *                               +--> FAILED     exit 2, or eight starts in a row that published nothing
  *
- * Events only record: a process that has gone is ENDED, a restart that is due is marked. The role acts on both in its
+ * Events only record: a process that has exited is ENDED, a restart that is due is marked. The role acts on both in its
  * own settle function (supervisor/README.md, "One place decides"), which recovers first and calls mr_child_settle then.
  */
 #ifndef MR_SUPERVISOR_CHILD_H
@@ -33,7 +33,7 @@ enum mr_child_state {
     MR_CHILD_FREE,
     MR_CHILD_STARTING,
     MR_CHILD_RUNNING,
-    MR_CHILD_ENDED, /* the process is gone; what it held is not recovered yet */
+    MR_CHILD_ENDED, /* the process has exited; what it held is not recovered yet */
     MR_CHILD_WAITING,
     MR_CHILD_FAILED
 };

@@ -37,7 +37,7 @@ static bool is_sealed(const struct mr_ckpt_entry *entry)
     return mr_ckpt_part_fate(&entry->lane) == MR_FATE_SEALED;
 }
 
-/* The text lies where a trainer may write: what is no UTF-8, or could move a cursor, becomes "?". */
+/* The text lies where a trainer may write: what is not UTF-8, or could move a cursor, becomes "?". */
 static void make_printable(char *text)
 {
     for (unsigned char *at = (unsigned char *)text; *at != 0;) {
@@ -70,7 +70,7 @@ static bool has_ended(const struct mr_ckpt_entry *entry)
     return outcome_of(entry, NULL) != MR_CKPT_PART_UNDECIDED;
 }
 
-/* A promise that was not kept, and whoever made it does not know. */
+/* Counts a promise that was not kept, if the client that made it has not seen the end. */
 static void count_if_lost(struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
 {
     if (!is_sealed(entry) || entry->seen)
@@ -107,7 +107,7 @@ void mr_ckpt_lanes_close(struct mr_supervisor *s)
 /* ---- memory ---- */
 
 /* What a lane still needs: of a sealed one, from the first slot that is in use to the last one. Its fate is read first:
- * whoever sees SEALED sees each part READY or beyond (P6), and what is free then stays so. */
+ * a process that sees SEALED sees each part READY or beyond (P6), and what is free then stays so. */
 static struct mr_ckpt_extent extent(const struct mr_ckpt_entry *entry)
 {
     const struct mr_ckpt_lane *lane = &entry->lane;
@@ -149,7 +149,7 @@ uint64_t mr_ckpt_lanes_free_bytes(const struct mr_supervisor *s)
     return bytes;
 }
 
-/* Who has the memory: the text of BUSY, which a writer that waits in vain shows in the end. */
+/* Names the holders of the memory, in the text of BUSY, which a writer that waits too long reports in the end. */
 static void set_no_room(const struct mr_supervisor *s, const struct mr_ckpt_share *share, unsigned holding)
 {
     char holders[600] = "", size[32];
@@ -221,7 +221,7 @@ static int free_slot(const struct mr_ckpt_lanes *lanes)
 static int make_lane(struct mr_ckpt_entry *entry, const struct mr_ckpt_part_format *format, uint64_t arena_bytes)
 {
     size_t size = mr_ckpt_part_size(format->slots);
-    /* A memfd whatever memory.backing is: only that can be sealed, so that no trainer can cut it short. */
+    /* A memfd regardless of memory.backing: only that can be sealed, so that no trainer can cut it short. */
     entry->fd = mr_segment_new(MR_BACKING_MEMFD, "checkpoint lane", size, 1);
     if (entry->fd < 0)
         return -1;
@@ -330,7 +330,7 @@ void mr_ckpt_entry_progress(const struct mr_ckpt_entry *entry, uint64_t *stored,
     }
 }
 
-/* Once: what became of it. A failure of a sealed lane is an error, whoever else reports it. */
+/* Logs once what became of it. A failure of a sealed lane is an error, whichever process else reports it. */
 static void log_end(struct mr_ckpt_entry *entry)
 {
     char text[MR_CKPT_PART_TEXT];
@@ -368,7 +368,7 @@ static bool ckpt_lanes_settle_one(struct mr_ckpt_entry *entry)
     log_end(entry);
     if (entry->state != MR_CKPT_ENDED || !entry->closed)
         return false;
-    mr_ckpt_part_sweep(&entry->lane); /* ended: nobody takes what is READY */
+    mr_ckpt_part_sweep(&entry->lane); /* ended: no worker takes what is READY */
     /* A dead client may have left damage there, and a worker that has ended a lane has nothing in it. */
     if (entry->client && !mr_ckpt_part_is_at_rest(&entry->lane))
         return false;
@@ -396,7 +396,7 @@ static void ckpt_lanes_finish(struct mr_ckpt_entry *entry, enum mr_code code, co
     mr_ckpt_part_wake_trainer(&entry->lane);
 }
 
-/* Nobody goes on with it: whoever waits for its end is woken. */
+/* Fails a lane that no worker continues: a trainer that waits for its end is woken. */
 static void ckpt_lanes_fail(struct mr_ckpt_entry *entry, enum mr_code code, const char *text)
 {
     mr_ckpt_part_abort(&entry->lane);
@@ -404,7 +404,8 @@ static void ckpt_lanes_fail(struct mr_ckpt_entry *entry, enum mr_code code, cons
     entry->state = MR_CKPT_ENDED;
 }
 
-/* FILLING of a client that uses the lane no more, and the lane itself unless it is sealed. */
+/* Closes the lane of a client that no longer uses it: its FILLING words are recovered, and the lane is aborted unless
+ * it is sealed. */
 static void leave(struct mr_supervisor *s, struct mr_ckpt_entry *entry, const char *why)
 {
     bool was_open = mr_ckpt_part_fate(&entry->lane) == MR_FATE_OPEN;
@@ -469,7 +470,7 @@ unsigned mr_ckpt_lanes_served(const struct mr_supervisor *s, unsigned slot)
 
 /* ---- workers ---- */
 
-/* A wild trainer has written over it: the worker could not map it, would end, and take other lanes with it. */
+/* Whether a wild trainer has written over it: the worker could not map it, would exit, and other lanes with it. */
 static bool is_damaged(const struct mr_supervisor *s, const struct mr_ckpt_entry *entry)
 {
     struct mr_ckpt_lane seen;
@@ -529,7 +530,7 @@ void mr_ckpt_lanes_worker_died(struct mr_supervisor *s, unsigned slot)
             continue;
         unsigned recovered = mr_ckpt_part_recover_worker(&entry->lane);
         mr_ckpt_part_wake_trainer(&entry->lane);
-        if (entry->state == MR_CKPT_UPLOADING && !has_ended(entry)) /* of what has failed nothing is sent again */
+        if (entry->state == MR_CKPT_UPLOADING && !has_ended(entry)) /* parts of a failed lane are not sent again */
             again += recovered;
         if (entry->state == MR_CKPT_UPLOADING)
             count_death(entry);

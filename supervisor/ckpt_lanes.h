@@ -3,10 +3,10 @@
  *
  *     UPLOADING --(CKPT_ENDED, worker cannot work)--> ENDED --(closed and every word at rest, or the client is dead)
  *         --> DROPPING
- *     DROPPING --(its worker has answered DROPPED, or is gone)--> slot and memory free
+ *     DROPPING --(its worker has answered DROPPED, or has exited)--> slot and memory free
  *
  * UPLOADING holds while the worker has anything to do with it, the removal of what an aborted upload left included.
- * "Closed": the client has sent CLOSE_WRITER, or its pidfd is readable. A client that is gone, or closes before the
+ * "Closed": the client has sent CLOSE_WRITER, or its pidfd is readable. A client that exits, or closes before the
  * end, aborts the lane unless it is sealed; a sealed one is a promise, and what becomes of it is remembered (`lost`)
  * unless the client closed the lane after its end, so that it has seen it.
  *
@@ -37,9 +37,9 @@ struct mr_ckpt_entry {
     char *uri;
     bool if_absent;
     enum mr_ckpt_state state;
-    struct mr_client_peer *client; /* NULL once it is gone */
+    struct mr_client_peer *client; /* NULL once it has exited */
     pid_t pid;                     /* its, for people */
-    bool closed;                   /* the client uses it no more */
+    bool closed;                   /* the client no longer uses it */
     bool seen;                     /* ... and had seen its end */
     bool logged;                   /* the log has its end */
     bool sent;                     /* its worker's process was sent CKPT_LANE (write_workers.c) */
@@ -53,8 +53,8 @@ struct mr_ckpt_entry {
 struct mr_ckpt_lanes {
     struct mr_ckpt_entry *slots[MR_CKPT_LANES_MAX];
     unsigned open; /* in any state */
-    unsigned next; /* numbers are not used again at once */
-    unsigned lost; /* promised, not saved, and nobody knows */
+    unsigned next; /* where the search for a free one begins: numbers are not reused at once */
+    unsigned lost; /* promised, not saved, and no client has seen it */
     struct mr_timer timer;
     bool send_again; /* for write_workers.c: the timer has run */
     uint64_t wake;   /* for write_workers.c: slots that have to check their lanes again */
@@ -68,9 +68,9 @@ int mr_ckpt_lanes_check(const struct mr_supervisor *s, const char *uri);
 /* A lane for the object `uri`, which was checked, served by a write slot. NULL: BUSY (no memory now), NO_MEMORY. */
 struct mr_ckpt_entry *mr_ckpt_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, const char *uri,
                                          bool if_absent, uint64_t sharers, unsigned worker);
-/* CLOSE_WRITER. -1 (USAGE): it is another's, or there is none. */
+/* CLOSE_WRITER. -1 (USAGE): it is another client's, or there is none. */
 int mr_ckpt_lanes_close_one(struct mr_supervisor *s, const struct mr_client_peer *client, uint64_t number);
-/* The client's process is gone: its pidfd is readable. */
+/* The client's process has exited: its pidfd is readable. */
 void mr_ckpt_lanes_client_died(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Logs ends; lanes that have ended and are closed begin to drop. True when one does. */
 bool mr_ckpt_lanes_settle(struct mr_supervisor *s);

@@ -41,7 +41,7 @@ struct mr_ckpt_share mr_ckpt_share(uint64_t bytes, uint64_t arena_bytes, uint64_
     return share;
 }
 
-/* What is free before the i-th extent, and behind the last one. Where it begins: *offset. */
+/* The bytes that are free before the i-th extent, or after the last one. *offset: where they begin. */
 static uint64_t gap(uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count, unsigned i,
                     uint64_t *offset)
 {
@@ -60,7 +60,7 @@ uint64_t mr_ckpt_share_gap(uint64_t arena_bytes, const struct mr_ckpt_extent *us
     return largest;
 }
 
-/* The first gap of at least so many bytes. */
+/* The first gap of at least that many bytes. */
 static bool first_fit(uint64_t bytes, uint64_t arena_bytes, const struct mr_ckpt_extent *used, unsigned used_count,
                       uint64_t *offset)
 {

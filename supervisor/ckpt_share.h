@@ -1,11 +1,11 @@
 /*
  * ckpt_share.h - how much of the checkpoint arena a checkpoint writer is given, and where.
  *
- * Arithmetic alone. Where several are announced, each is sure of an equal share. A lone one gets three quarters of what
- * is free, or all of it where checkpoint.workers - 1 others have theirs already. It is cut into a power
- * of two of parts, 8 to 64, of part_bytes at most, in whole pages; into fewer where they would be under 5 MiB, the least
- * that a store takes for a part that is not the last one. They lie side by side, in the first gap that holds them;
- * where no gap does, fewer of them, at least 2.
+ * Arithmetic only. If several are announced, each is sure of an equal share. A lone one gets three quarters of what is
+ * free, or all of it if checkpoint.workers - 1 others have theirs already. It is cut into a power of two of parts, 8 to
+ * 64, of part_bytes at most, in whole pages; into fewer if they would be under 5 MiB, the least that a store takes for
+ * a part that is not the last one. They lie side by side, in the first gap that holds them; if no gap does, fewer of
+ * them, at least 2.
  */
 #ifndef MR_SUPERVISOR_CKPT_SHARE_H
 #define MR_SUPERVISOR_CKPT_SHARE_H

@@ -1,4 +1,4 @@
-/* clients.c - see clients.h. Each request gets one answer, before the next one is read. Nothing is freed by a handler. */
+/* clients.c - see clients.h. Each request gets one answer, before the next one is read. No handler frees anything. */
 #include "supervisor/clients.h"
 
 #include <errno.h>
@@ -41,6 +41,7 @@ static void disconnect(struct mr_client_peer *client)
     }
 }
 
+/* Closes and frees the client, which no lane may refer to any more. */
 static void clients_forget(struct mr_client_peer *client)
 {
     struct mr_supervisor *s = client->supervisor;
@@ -54,6 +55,7 @@ static void clients_forget(struct mr_client_peer *client)
     free(client);
 }
 
+/* Ends the connection and records the process's end; settle takes the client off its lanes. */
 static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
 {
     struct mr_client_peer *client = OWNER(watch, process);
@@ -64,16 +66,17 @@ static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
     client->gone = true;
 }
 
-/* What has ended of one client. True when anything has changed; it may be freed. */
+/* Ends what one client had, as far as its connection or process has ended. True when anything has changed; the client
+ * may be freed. */
 static bool clients_settle_one(struct mr_supervisor *s, struct mr_client_peer *client)
 {
     if (client->socket >= 0)
         return false;
     bool changed = !client->left;
     if (!client->left)
-        mr_dataset_end_client_gone(s, client); /* it can open no lane any more; those that it has go on */
+        mr_dataset_end_client_gone(s, client); /* it can open no more lanes; those that it has continue */
     client->left = true;
-    if (client->gone) { /* its name is taken off its lanes */
+    if (client->gone) { /* its lanes no longer refer to it */
         mr_lanes_client_died(s, client);
         mr_ckpt_lanes_client_died(s, client);
         changed = true;
@@ -112,7 +115,7 @@ bool mr_clients_settle(struct mr_supervisor *s)
 
 /* ---- packets ---- */
 
-/* True when the connection goes on. */
+/* True when the connection continues. */
 static bool serve_one(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     if (mr_requests_handle(client, in) == 0)
@@ -185,6 +188,7 @@ static int identify(int socket, pid_t *pid, int *pidfd)
     return 0;
 }
 
+/* Sends ERROR with this thread's mr_error, and closes the socket. */
 static void clients_refuse(int socket)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
@@ -200,7 +204,8 @@ static int open_spare(void)
     return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Left in the queue, the client would wake this loop again and again. */
+/* Accepts and refuses a client although no descriptor is free, with the spare one. Left in the queue, it would wake
+ * this loop repeatedly. */
 static void turn_away(struct mr_clients *clients)
 {
     if (clients->spare >= 0)

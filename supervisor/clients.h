@@ -1,5 +1,5 @@
 /*
- * clients.h - the listening socket and those who connected to it.
+ * clients.h - the listening socket and the processes that have connected to it.
  *
  * Each packet is answered at once and in order; nothing here waits. A packet that is not understood is answered with
  * ERROR and ends that connection, nothing else. A client's socket may end while its process lives and holds leases:
@@ -31,7 +31,7 @@ struct mr_client_peer {
     bool greeted;
     bool of_job;                       /* not a tool: keeps a private supervisor alive */
     uint64_t serials[MR_DATASETS_MAX]; /* of the data set of that number that it has opened; 0: none */
-    uint32_t opens[MR_DATASETS_MAX];   /* how often it has opened that one, less how often it was done with it */
+    uint32_t opens[MR_DATASETS_MAX];   /* how often it has opened that one, less how often it has closed it */
     int64_t refused_ns;                /* its last OPEN_WRITER was answered with BUSY; 0 */
     struct mr_watch messages, process;
 };
@@ -40,12 +40,12 @@ struct mr_client_peer {
 struct mr_kept_loop {
     char key[65];
     uint64_t epoch, cursor, seed, batch, world, rank, block, mix;
-    uint64_t used; /* when, in calls: the oldest one goes */
+    uint64_t used; /* when, in calls: the oldest one is replaced */
 };
 
 struct mr_clients {
     int listener; /* -1 */
-    int spare;    /* a descriptor to give up when there is no other left, so that a client can get an answer; -1 */
+    int spare;    /* a descriptor to close when no other is left, so that a client can get an answer; -1 */
     struct mr_watch accept;
     struct mr_client_peer *first;
     bool any_yet; /* a process of a job has connected */
@@ -58,7 +58,7 @@ struct mr_clients {
 /* Takes over the listening socket. 0 or -1. */
 int mr_clients_init(struct mr_supervisor *s, int listener);
 void mr_clients_close(struct mr_supervisor *s);
-/* Clients whose process or connection has ended: their data sets, lanes and checkpoints, then they. True when anything
+/* Ends clients whose process or connection has ended: first their data sets, lanes and checkpoints. True when anything
  * has changed. */
 bool mr_clients_settle(struct mr_supervisor *s);
 

@@ -22,7 +22,7 @@ struct mr_command {
     struct mr_watch process;
     bool ended;
     int exit_status;           /* once ended: its status, or 128 + signal */
-    struct rlimit descriptors; /* what it shall have as RLIMIT_NOFILE */
+    struct rlimit descriptors; /* its RLIMIT_NOFILE */
 };
 
 /* Starts argv with MILLRACE_SOCKET set. 0, or -1 with *exit_status as a shell gives it (127: not found, 126: not

@@ -73,15 +73,15 @@ bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
     return false;
 }
 
-/* It has failed before any fetch worker knew of it, so that nobody but clients can name it. */
+/* It has failed before any fetch worker knew of it, so that only clients can name it. */
 static bool may_be_replaced(const struct mr_dataset *dataset)
 {
     return dataset->state == MR_DATASET_FAILED && !dataset->indexed && !dataset->ranged &&
            !mr_dataset_is_at_work(dataset);
 }
 
-/* A number for a new data set: a free one, else that of one that may be replaced; one that no client can mean any more,
- * where there is such. */
+/* A number for a new data set: a free one, else that of one that may be replaced, preferably one that no client has
+ * open. */
 static int free_number(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
@@ -161,8 +161,8 @@ static int by_bytes(const void *a, const void *b)
 }
 
 /*
- * Of sorted URIs those that lie under another one go: everything under it is in the list already. Under the name of one
- * object, as those of shards are, lies that object alone.
+ * Drops those of the sorted URIs that lie under another one: everything under that is in the list already. Under the
+ * name of one object, as those of shards are, lies that object alone.
  */
 static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme, bool names)
 {
@@ -176,7 +176,8 @@ static int drop_covered(struct mr_strings *uris, enum mr_scheme scheme, bool nam
             uris->items[kept++] = item;
             continue;
         }
-        /* "/data/a" is the folder a or, where there is none, all that begins so: only the list worker can find out. */
+        /* "/data/a" is the folder a or, if there is none, everything that begins so: only the list worker can find
+         * out. */
         if (scheme == MR_SCHEME_FILE && last[length - 1] != '/' && !strchr("/", uris->items[i][length])) {
             mr_error_set(MR_E_USAGE,
                          "'%.200s' and '%.200s': does the first mean a folder, or all that begins so? Write folders "
@@ -602,10 +603,10 @@ void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale)
         mr_dataset_fail(dataset, MR_E_CHANGED,
                         "the listing that the state was saved over is in no cache, and the data set cannot be listed");
     else if (base->indexed)
-        dataset->load = MR_LOAD_WANTED; /* it was not, when we asked */
+        dataset->load = MR_LOAD_WANTED; /* it was not when we asked */
 }
 
-/* `base` is listed, or will not be. */
+/* Continues the data sets that wait for `base`, which is listed now, or never will be. */
 static void settle_waiting(struct mr_dataset *base)
 {
     struct mr_supervisor *s = base->supervisor;
@@ -704,7 +705,7 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
     if (!dataset->ranged && !dataset->closing)
         mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
-    else /* nobody has it open; or its one reader gets the error, and may have asked only whether the object is there */
+    else /* not open any more; or its one reader gets the error, and may have asked only whether the object exists */
         mr_log_debug("data set %u: %s", dataset->number, text);
     settle_waiting(dataset);
 }

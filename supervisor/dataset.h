@@ -41,7 +41,7 @@ struct mr_dataset {
     struct mr_supervisor *supervisor;
     uint32_t number;
     uint64_t nth;                /* of the listings of these URIs that clients count; 0: the one that all share */
-    uint64_t serial;             /* no other data set of this run has it, of whatever number */
+    uint64_t serial;             /* unique among all data sets of this run, whatever their number */
     unsigned clients;            /* connected ones that have opened it (clients.c) */
     enum mr_dataset_state state; /* as on the board */
     bool indexed;
@@ -51,13 +51,13 @@ struct mr_dataset {
     struct mr_strings uris; /* sorted, none a prefix of another */
     int names;              /* an explicit list instead (of shards: what the patterns in `uris` stand for); -1 */
     struct mr_name_ranges ranges;
-    struct mr_child *concat; /* who puts the ranges' indexes together, or searches for a saved one */
+    struct mr_child *concat; /* the worker that puts the ranges' indexes together, or searches for a saved one */
     enum mr_dataset_load load;
     char *place;                       /* path or URI of its saved index; "" */
     char wanted[MR_INDEX_DIGEST_SIZE]; /* only the listing of this digest will do; "" */
     uint32_t like;                     /* with `wanted`: the data set that is the same but for that */
     uint64_t stale;                    /* generation or inode of a saved index that is too old; 0 */
-    bool replace;                      /* `millrace index -o`: what is at `place` goes */
+    bool replace;                      /* `millrace index -o`: what is at `place` is replaced */
     int index;                         /* read-only descriptor; -1 */
     uint64_t index_bytes, objects, bytes, largest;
     uint64_t index_requests; /* that made the index, now or when it was saved */
@@ -76,15 +76,15 @@ struct mr_dataset {
     uint64_t block_bytes; /* most of one ticket; 0: whole objects */
     /* Objects that were looked up for one client, to be read by ranges: */
     bool ranged;                  /* else the rest is unused */
-    struct mr_client_peer *owner; /* NULL once it is gone */
+    struct mr_client_peer *owner; /* NULL once it has exited */
 };
 
 /* Opens by name in the configuration, by URIs, or by a file of names (taken over on success). Returns at once. NULL:
- * USAGE, CONFIG, NO_MEMORY; BUSY: no number is free, and will be soon. A file of names is of objects, unless the format
- * says otherwise. */
+ * USAGE, CONFIG, NO_MEMORY; BUSY: no number is free, but one will be soon. A file of names is of objects, unless the
+ * format says otherwise. */
 struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name, enum mr_format format);
 /* nth > 0: the listing of these URIs that has this number. A client that lists anew counts on, so that processes which
- * do the same share what each of them lists for the nth time. It ends when nobody has it open (dataset_end.h).
+ * do the same share what each of them lists for the nth time. It ends when no client has it open (dataset_end.h).
  * block_bytes > 0: its objects are read by ranges of at most that (a mount), so that they may be of any size. */
 struct mr_dataset *mr_dataset_open_uris(struct mr_supervisor *s, const char *const *uris, size_t count,
                                         enum mr_format format, uint64_t nth, uint64_t block_bytes);
@@ -97,20 +97,21 @@ uint64_t mr_dataset_extent(const struct mr_dataset *dataset);
 /* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its
  * saved index. Returns at once. NULL: USAGE, NO_MEMORY. */
 struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest);
-/* `millrace index URI -o FILE`: lists, and saves at `place`, over what is there. checksums: of all samples of tar shards.
- * NULL: USAGE (they are no shards), NO_MEMORY. */
+/* `millrace index URI -o FILE`: lists, and saves at `place`, replacing what is there. checksums: of all samples of tar
+ * shards. NULL: USAGE (they are not shards), NO_MEMORY. */
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place, bool checksums);
 /* NEW becomes LISTING. */
 void mr_dataset_begun(struct mr_dataset *dataset);
-/* INDEX_MISSING came: list it, or wait for the data set that it is like. */
+/* INDEX_MISSING came: it is listed, or waits for the data set that it is like. */
 void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale);
-/* It is like a data set that has turned out to be the one that is wanted: true, and it is indexed now. */
+/* Takes over the index of the data set that it is like, if that has turned out to be the listing that is wanted: true,
+ * and it is indexed now. */
 bool mr_dataset_adopt(struct mr_dataset *dataset);
 /* INDEX_LOAD's and CONCAT's keys of the data set. */
 void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out);
 /* NULL (USAGE) when there is none of that number. */
 struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number);
-/* A list worker works at it, or is to let it go (listing.c): it cannot be closed yet. */
+/* A list worker works on it, or is still to release it (listing.c): it cannot be closed yet. */
 bool mr_dataset_is_at_work(const struct mr_dataset *dataset);
 void mr_dataset_close(struct mr_dataset *dataset);
 
@@ -118,11 +119,11 @@ void mr_dataset_close(struct mr_dataset *dataset);
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in);
 /* Readers may begin. */
 void mr_dataset_ready(struct mr_dataset *dataset);
-/* For good: the board shows it. Its list workers let it go, and its lanes' waiting tickets fail, in the next settle. */
+/* Final: the board shows it. Its list workers drop it, and its lanes' waiting tickets fail, in the next settle. */
 void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *text);
 /* Sets the mr_error to why it is FAILED. */
 void mr_dataset_explain(const struct mr_dataset *dataset);
-/* All that are not FAILED. */
+/* Fails all that are not FAILED. */
 void mr_dataset_fail_all(struct mr_supervisor *s, enum mr_code code, const char *text);
 /* DATASET for a fetch worker. */
 void mr_dataset_send(const struct mr_dataset *dataset, struct mr_child *fetch_worker);

@@ -1,6 +1,6 @@
 /*
  * dataset_end.c - see dataset_end.h. A number becomes free only after the last lane has left the registry and each
- * fetch worker has answered DATASET_DROPPED or is gone, so no message or ticket can name the old data set by then.
+ * fetch worker has answered DATASET_DROPPED or exited, so no message or ticket can name the old data set by then.
  */
 #include "supervisor/dataset_end.h"
 
@@ -14,7 +14,7 @@ bool mr_dataset_end_allowed(const struct mr_dataset *dataset)
     return false;
 }
 
-/* Whoever read one of them had the listing open that it is like. */
+/* Ends the data sets that are like this one: a reader of one of them had this listing open as well. */
 static void end_those_like(const struct mr_dataset *dataset)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {

@@ -53,7 +53,7 @@ static unsigned promised(const struct mr_supervisor *s)
     return count;
 }
 
-/* Lanes that a worker has still something to do with. */
+/* Lanes on which a worker still has something to do. */
 static unsigned busy(const struct mr_supervisor *s)
 {
     unsigned count = 0;

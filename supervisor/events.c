@@ -59,7 +59,7 @@ void mr_events_unwatch(struct mr_events *events, struct mr_watch *watch)
     watch->active = false;
     for (int i = 0; i < events->batch_count; i++)
         if (events->batch[i] == watch)
-            events->batch[i] = NULL; /* it was ready too, but its owner may be gone when its turn comes */
+            events->batch[i] = NULL; /* it was ready too, but its owner may not exist when its turn comes */
 }
 
 void mr_events_start(struct mr_events *events, struct mr_timer *timer, unsigned delay_ms)
@@ -96,7 +96,8 @@ static int wait_ms(const struct mr_events *events)
     return left_ms < 1000000 ? (int)left_ms : 1000000;
 }
 
-/* Those due at the start: a timer that sets itself again at once runs in the next step, after the descriptors. */
+/* Runs the timers that are due at the start: one that sets itself again at once runs in the next step, after the
+ * descriptors. */
 static void run_timers(struct mr_events *events)
 {
     int64_t now_ns = mr_clock_mono_ns();

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Both are embedded in their owner, zero-initialised, and must be removed before its memory goes. A callback may add
- * and remove any of them, its own included. */
+/* Both are embedded in their owner, zero-initialised, and must be removed before its memory is freed. A callback may
+ * add and remove any of them, its own included. */
 struct mr_watch {
     int fd; /* borrowed; valid while `active` */
     bool active;

@@ -1,6 +1,6 @@
 /*
  * fetch_workers.c - see fetch_workers.h. The memory is divided before any lane exists. A larger reserve waits until no
- * lane does, and after a division that was given up the next one has arenas of its own. A process is sent every data
+ * lane does, and after an abandoned division the next one has arenas of its own. A process is sent every data
  * set and lane that its words may name before ARENA, and a dead process's words are recovered in all lanes before the
  * next one starts in its slot.
  */
@@ -19,8 +19,8 @@
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
-#define FIRST_BYTES         (UINT64_C(8) << 20) /* of an arena that grows, beside the reserve: made in some milliseconds */
-#define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for checkpoint readers to be closed */
+#define FIRST_BYTES         (UINT64_C(8) << 20) /* of an arena that grows, besides the reserve: made in a few ms */
+#define READERS_PATIENCE_NS (5 * MR_SECOND_NS)  /* that a data set waits for checkpoint readers to be closed */
 
 static const struct mr_child_role fetch_role;
 
@@ -45,7 +45,7 @@ static void setting_text(uint64_t bytes, char out[32])
 
 /* ---- division ---- */
 
-/* memory.arena_bytes is auto: a bound, and not what is taken. */
+/* memory.arena_bytes is auto: it is a bound, and not what is taken. */
 static bool arenas_grow(const struct mr_supervisor *s)
 {
     return s->config.memory.arena_bytes == 0;
@@ -134,7 +134,7 @@ static void refuse_over_reserve(struct mr_dataset *dataset)
 
 /* ---- a larger reserve ---- */
 
-/* No lane, so no extent that could lie where the reserve will be. */
+/* Starts the workers again with a larger reserve. There is no lane, so no extent can lie where the reserve will be. */
 static void grow_reserve(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
@@ -155,7 +155,8 @@ static void grow_reserve(struct mr_dataset *dataset)
     }
 }
 
-/* The arenas are there: READY, FAILED, or it waits. True unless it goes on waiting. */
+/* The arenas are there: makes it READY or FAILED, enlarges the reserve for it, or lets it wait. False: it still
+ * waits. */
 static bool place(struct mr_dataset *dataset)
 {
     struct mr_supervisor *s = dataset->supervisor;
@@ -191,7 +192,7 @@ static int make_arena(struct mr_supervisor *s, struct mr_fetch_slot *slot)
 
 /* ---- state ---- */
 
-/* The memory is not there: those who wait for it fail, and a later data set tries again. */
+/* The memory cannot be had: data sets that are indexed fail, workers end, and a later data set tries again. */
 static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
 {
     s->fetch_workers.state = MR_ARENAS_NONE;
@@ -238,7 +239,7 @@ static void log_division(const struct mr_supervisor *s, uint64_t largest)
                        s->fetch_workers.count, (unsigned long long)s->config.fetch.workers);
 }
 
-/* Has a process, or one that is gone and was not recovered from. */
+/* Whether any slot has a process, or one that has ended and was not recovered from. */
 static bool any_process(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
@@ -255,7 +256,7 @@ static void fetch_workers_begin(struct mr_supervisor *s)
     uint64_t largest = largest_object(s), available = mr_memory_available_bytes(), total = s->arena_bytes;
     if (arenas_grow(s))
         total = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes(), available);
-    if (total < 2 * round_up(largest)) /* less is left than there was when the data set was admitted */
+    if (total < 2 * round_up(largest)) /* less is available than when the data set was admitted */
         total = 2 * round_up(largest);
     divide(f, total, s->config.fetch.workers, largest);
     log_division(s, largest);
@@ -283,7 +284,7 @@ static void fetch_workers_begin(struct mr_supervisor *s)
     }
 }
 
-/* Blocks of a reader: no larger than what a head has room for, and so that several fit the arena side by side. */
+/* Limits a reader's blocks to what a head has room for, and so that several fit the arena side by side. */
 static void limit_block(struct mr_dataset *dataset)
 {
     const struct mr_fetch_workers *f = &dataset->supervisor->fetch_workers;
@@ -333,7 +334,8 @@ static bool admit_indexed(struct mr_supervisor *s)
     return changed;
 }
 
-/* FAILED came from a worker that reserves its pages: the other backing once. */
+/* FAILED came from a worker that reserves its pages: tries the other backing once. True: there is no memory, and the
+ * data sets have failed. */
 static bool retry_without_room(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
@@ -366,13 +368,13 @@ static bool all_reserved(const struct mr_fetch_workers *f)
     return true;
 }
 
-/* The division, as far as it can be brought now. */
+/* Brings the division as far as it can be now. */
 static bool settle_memory(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
     bool changed = false;
     if (f->state == MR_ARENAS_NONE && any_waiting(s) && !any_process(s)) {
-        fetch_workers_begin(s); /* not before the workers of a division that was given up have ended */
+        fetch_workers_begin(s); /* not before the workers of an abandoned division have ended */
         changed = true;
     }
     if (f->state == MR_ARENAS_RESERVING)
@@ -442,7 +444,7 @@ static void send_drop_lane(struct mr_supervisor *s, uint32_t lane, uint64_t slot
 {
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
         if (!(slots & UINT64_C(1) << i) || s->fetch_workers.workers[i].queue)
-            continue; /* with a queue it does not read (stopped?): it is sent again later, and no memory is piled up */
+            continue; /* a queue that it does not read (stopped?): it is sent again later, and no memory piles up */
         struct mr_msg_out *out = mr_msg_new(MR_MSG_DROP_LANE);
         mr_msg_put_u64(out, "lane", lane);
         mr_child_send(&s->fetch_workers.workers[i], out);
@@ -458,8 +460,8 @@ static bool drop_lanes(struct mr_supervisor *s)
         if (!entry || entry->state != MR_LANE_DROPPING)
             continue;
         if (!entry->drop_sent)
-            entry->undropped = entry->sent_to;        /* none where it was closed before it was sent to anybody */
-        entry->undropped &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never hears of the lane */
+            entry->undropped = entry->sent_to;        /* none if it was closed before any worker was sent it */
+        entry->undropped &= mr_fetch_workers_mask(s); /* one that is restarted meanwhile never learns of the lane */
         if (!entry->drop_sent || s->lanes.send_again)
             send_drop_lane(s, i, entry->undropped);
         entry->drop_sent = true;
@@ -495,6 +497,7 @@ uint64_t mr_fetch_workers_mask(const struct mr_supervisor *s)
 
 /* ---- messages from the workers ---- */
 
+/* Only from here on the board shows the worker as alive. */
 static void arena_ready(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -533,7 +536,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
         snprintf(mr_dataset_find(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
         return 0;
     case MR_MSG_FAILED:
-        if (!mr_msg_has(in, "dataset")) { /* what is no lack of memory: its exit status decides */
+        if (!mr_msg_has(in, "dataset")) { /* if it is not a lack of memory, its exit status decides */
             slot_of(child)->no_room = s->fetch_workers.state == MR_ARENAS_RESERVING &&
                                       child->state == MR_CHILD_RUNNING && child->fail_code == MR_E_NO_MEMORY;
             return 0;
@@ -580,7 +583,7 @@ static bool is_poison_signal(int signal, bool oom)
            (signal == SIGKILL && oom);
 }
 
-/* Before the slot is started again: what its process held. */
+/* Recovers what the slot's process held, before the slot is started again. */
 static void recover(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -594,13 +597,13 @@ static void recover(struct mr_child *child)
                      child->slot);
     atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
     if (mr_lanes_producer_died(s, child->slot, is_poison_signal(signal, oom), signal))
-        child->idle_starts = 0; /* the ticket is to blame, and will not kill for ever */
+        child->idle_starts = 0; /* the ticket is to blame, and will not kill forever */
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i])
             s->datasets[i]->undropped &= ~(UINT64_C(1) << child->slot);
 }
 
-/* The slot cannot work. */
+/* The slot cannot work: all data sets fail. */
 static void failed(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -629,7 +632,7 @@ static bool settle_workers(struct mr_supervisor *s)
 bool mr_fetch_workers_settle(struct mr_supervisor *s)
 {
     bool changed = settle_workers(s);
-    if (s->state <= MR_SUP_RUNNING && !s->indexing) { /* `millrace index`: nobody reads */
+    if (s->state <= MR_SUP_RUNNING && !s->indexing) { /* `millrace index`: there are no readers */
         changed |= admit_indexed(s);
         changed |= settle_memory(s);
     }

@@ -8,15 +8,15 @@
  *       ^                         |
  *       +----(no memory: the data sets fail)
  *
- * A data set that comes later with larger objects than the reserve makes the reserve larger, while nobody has a lane:
+ * A data set that comes later with larger objects than the reserve makes the reserve larger, while there is no lane:
  * the workers start again over the same arenas (READY -> RESERVING -> READY).
  *
- * A division that was given up (a worker cannot start) is followed by another one when there is a data set for it. Its
+ * A division that was abandoned (a worker cannot start) is followed by another one when there is a data set for it. Its
  * arenas are other ones: `division` counts up, each lane and each descriptor names the division that it belongs to, and
- * nobody reads or writes across (shm/ring/README.md, "Divisions").
+ * no process reads or writes across (shm/ring/README.md, "Divisions").
  *
- * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake
- * everybody; only then the next one starts in that slot.
+ * A worker's death: wait for its pidfd, count poison, recover its words in every lane, lingering ones too, wake all
+ * consumers and workers; only then the next one starts in that slot.
  *
  * mr_fetch_workers_settle sends fetch workers all that they get: data sets and lanes that a process was not sent yet,
  * ARENA after them, DROP_LANE.
@@ -29,7 +29,7 @@
 #include "supervisor/child.h"
 #include "supervisor/dataset.h"
 
-/* What of a slot outlives its processes. */
+/* What outlives the processes of a slot. */
 struct mr_fetch_slot {
     struct mr_arena_fds arena;
     struct mr_worker_line line;

@@ -56,7 +56,7 @@ void mr_lanes_close(struct mr_supervisor *s)
 
 /* ---- quota ---- */
 
-/* It may still use the memory: not in the arenas of an older division. */
+/* Whether it may still use the memory; one in the arenas of an older division does not. */
 static bool shares_quota(const struct mr_supervisor *s, const struct mr_registered_lane *entry)
 {
     return entry && entry->state != MR_LANE_DROPPING && entry->lane.division == s->fetch_workers.division;
@@ -93,7 +93,7 @@ static int free_slot(const struct mr_lanes *lanes)
     return -1;
 }
 
-/* The data set exists. MR_E_BUSY is the one error that a client may repeat. */
+/* Whether a lane may be opened of this data set, which exists. MR_E_BUSY is the only error that a client may retry. */
 static int may_open(struct mr_supervisor *s, uint32_t dataset)
 {
     if (s->state != MR_SUP_RUNNING) {
@@ -139,7 +139,7 @@ struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_clie
     uint32_t rounded = mr_lane_window_round(window);
     size_t size = mr_lane_size(rounded);
     void *segment = NULL;
-    /* A memfd whatever memory.backing is: only that can be sealed, so that no consumer can cut it short under a
+    /* A memfd regardless of memory.backing: only that can be sealed, so that no consumer can cut it short under a
      * producer, which would die of SIGBUS. */
     entry->fd = mr_segment_new(MR_BACKING_MEMFD, "lane", size, 1);
     if (entry->fd >= 0)
@@ -171,9 +171,10 @@ fail:
     return NULL;
 }
 
+/* Also for a lane that lingers already: with owner_dead its HELD words are emptied too. */
 static void begin_lingering(struct mr_supervisor *s, struct mr_registered_lane *entry, bool owner_dead)
 {
-    mr_lane_close(&entry->lane, owner_dead); /* idempotent: the owner has mostly done it */
+    mr_lane_close(&entry->lane, owner_dead); /* idempotent: the owner has usually done it */
     entry->check = true;
     if (entry->state != MR_LANE_OPEN)
         return;
@@ -257,7 +258,7 @@ unsigned mr_lanes_ahead(const struct mr_registered_lane *entry)
 
 /* ---- settle ---- */
 
-/* Ten times a second while there are lanes: what nobody sends a message about. */
+/* Ten times a second while there are lanes: what comes without a message. */
 static void check_due(struct mr_timer *timer)
 {
     struct mr_supervisor *s = SUPERVISOR_OF(timer);
@@ -331,14 +332,14 @@ void mr_lanes_wake_all(struct mr_supervisor *s)
             mr_wake_consumer_always(&s->lanes.slots[i]->lane);
 }
 
-/* One more death while this ticket was alone in its worker. */
+/* Counts one more death while this ticket was alone in its worker. */
 static void suspect(struct mr_lanes *lanes, uint32_t lane, uint64_t number)
 {
     unsigned at = 0;
     while (at < lanes->suspect_count && (lanes->suspects[at].lane != lane || lanes->suspects[at].number != number))
         at++;
     if (at == MR_POISON_MAX)
-        at = 0; /* more suspects than are remembered: one of them starts to count again */
+        at = 0; /* more suspects than can be remembered: one of them is replaced */
     if (at < lanes->suspect_count && lanes->suspects[at].lane == lane && lanes->suspects[at].number == number) {
         lanes->suspects[at].deaths++;
         return;
@@ -348,7 +349,8 @@ static void suspect(struct mr_lanes *lanes, uint32_t lane, uint64_t number)
         lanes->suspect_count++;
 }
 
-/* Before recovery, while the words still name the dead: tickets that it fetched solo. */
+/* Before recovery, while the words still name the dead worker: counts the tickets that it fetched solo. True: there are
+ * some. */
 static bool count_poison(struct mr_supervisor *s, uint32_t number, unsigned producer)
 {
     bool any = false;
@@ -363,7 +365,7 @@ static bool count_poison(struct mr_supervisor *s, uint32_t number, unsigned prod
     return any;
 }
 
-/* Tickets that have killed often enough: PENDING again by now. */
+/* Fails tickets that have killed often enough, if they are PENDING again. */
 static void poison(struct mr_supervisor *s, int signal)
 {
     for (unsigned i = 0; i < s->lanes.suspect_count; i++) {
@@ -391,7 +393,7 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
     for (unsigned i = 0; i < s->lanes.used; i++) {
         if (!s->lanes.slots[i])
             continue;
-        /* It cannot answer DROP_LANE any more, and the next one in this slot never hears of the lane. */
+        /* It can no longer answer DROP_LANE, and the next one in this slot never learns of the lane. */
         s->lanes.slots[i]->undropped &= ~(UINT64_C(1) << slot);
         if (poisonous)
             suspected |= count_poison(s, i, slot);

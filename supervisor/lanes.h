@@ -2,7 +2,7 @@
  * lanes.h - the registry of lanes: open, quota, close, drop; recovery and poison.
  *
  *     OPEN --(closed by its owner, or its owner's pidfd is readable)--> LINGERING --(every word EMPTY)--> DROPPING
- *     DROPPING --(every fetch worker has answered DROPPED or is gone)--> slot free
+ *     DROPPING --(every fetch worker has answered DROPPED or exited)--> slot free
  *
  * The slot's number is the lane's and, plus 1, its owner index: both are free again only when no word of the lane
  * names it and no process maps it for writing but its dead or closed owner. Quota is dealt among the lanes that are
@@ -32,7 +32,7 @@ struct mr_registered_lane {
     struct mr_lane lane;
     int fd;
     enum mr_registry_state state;
-    struct mr_client_peer *client; /* NULL once it is gone */
+    struct mr_client_peer *client; /* NULL once it has exited */
     bool check;                    /* the next settle checks whether it is empty */
     bool failed;                   /* its data set has failed, and so have its waiting tickets */
     uint64_t sent_to;              /* fetch slots whose process was sent LANE (fetch_workers.c) */
@@ -51,7 +51,7 @@ struct mr_suspect {
 struct mr_lanes {
     struct mr_registered_lane *slots[MR_LANE_SLOTS];
     unsigned used;        /* highest slot in use, plus 1 */
-    unsigned next;        /* where the search for a free one begins: numbers are not used again at once */
+    unsigned next;        /* where the search for a free one begins: numbers are not reused at once */
     unsigned open;        /* OPEN ones */
     uint64_t quota_bytes; /* dealt among the lanes; 0: the memory is not divided, and no lane is opened */
     struct mr_timer timer;
@@ -71,9 +71,9 @@ void mr_lanes_set_quota(struct mr_supervisor *s, uint64_t bytes);
 /* A new lane of a READY data set; window 0: the configuration's. NULL: USAGE, BUSY, NO_MEMORY, GONE. */
 struct mr_registered_lane *mr_lanes_open(struct mr_supervisor *s, struct mr_client_peer *client, uint32_t dataset,
                                          uint64_t window);
-/* Its owner has closed it in memory. -1 (USAGE) when it is another's. */
+/* Its owner has closed it in memory. -1 (USAGE) when it is another client's. */
 int mr_lanes_close_one(struct mr_supervisor *s, struct mr_client_peer *client, uint64_t number);
-/* The client's process is gone: its pidfd is readable. */
+/* The client's process has exited: its pidfd is readable. */
 void mr_lanes_client_died(struct mr_supervisor *s, struct mr_client_peer *client);
 /* Lanes that are closed linger, empty ones begin to drop, waiting tickets of failed data sets fail. True
  * when anything has changed. */

@@ -10,8 +10,9 @@
 #define RECENT           0.3                     /* weight of the last second */
 #define COMPUTING        0.9                     /* share of a core, from which a fetch worker has no time left */
 #define LOOK_NS          (MR_SECOND_NS * 9 / 10) /* the heartbeat may come more often */
-#define CONNECTIONS_MANY 16 /* that the configuration sets: bytes that come slowly over so many are the store's */
+#define CONNECTIONS_MANY 16 /* set in the configuration: if bytes come slowly over so many, the store is the cause */
 
+/* Objects that are looked up for one reader (ranged) do not count. */
 static bool is_listing(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
@@ -49,7 +50,7 @@ static struct readers sum_readers(const struct mr_supervisor *s)
     return readers;
 }
 
-/* Half of what the arenas hold is in use, or it is not known. */
+/* At least half of the arenas is in use, or it is not known. */
 static bool arenas_fill(const struct mr_supervisor *s)
 {
     return mr_fetch_workers_sum(s, MR_WC_ARENA_FREE_BYTES) <= mr_fetch_workers_sum(s, MR_WC_ARENA_BYTES) / 2;
@@ -63,7 +64,7 @@ static enum mr_cause slower_half(const struct mr_limit *limit)
     return limit->body_ns > limit->first_ns ? MR_CAUSE_BANDWIDTH : MR_CAUSE_LATENCY;
 }
 
-/* Samples that were asked for and that nobody is downloading yet: is there no room, or no connection free? */
+/* Samples that were asked for and that no worker is downloading yet: is there no room, or no free connection? */
 static enum mr_cause cause_of_pending(const struct mr_supervisor *s, const struct readers *readers)
 {
     const unsigned *sums = readers->sums;
@@ -82,7 +83,7 @@ static enum mr_cause cause_of_pending(const struct mr_supervisor *s, const struc
     return slower_half(limit);
 }
 
-/* Of readers that wait. */
+/* The cause for which readers wait. */
 static enum mr_cause cause_of(const struct mr_supervisor *s, const struct readers *readers)
 {
     const unsigned *sums = readers->sums;
@@ -185,7 +186,7 @@ void mr_limit_look(struct mr_supervisor *s)
     }
     s->limit.looked_ns = now_ns;
     set_gauges(s, &readers);
-    if (s->meters.first) /* nobody else reads what the machine is short of */
+    if (s->meters.first) /* only the verdicts on loaders use what the machine is short of */
         mr_machine_look(s, now_ns);
     else
         s->machine.looked_ns = 0;
@@ -194,7 +195,7 @@ void mr_limit_look(struct mr_supervisor *s)
 
 /* ---- the verdict of the node ---- */
 
-/* What the loops say: the one that waits most. false: there is none. */
+/* The verdict of the loop that waits most. false: there is no loop. */
 static bool find_loop(const struct mr_supervisor *s, struct mr_limit_verdict *verdict)
 {
     unsigned loops;

@@ -1,6 +1,6 @@
 /*
- * limit.h - what the readers of this node wait for, second by second: counted on the board by cause (MR_ROLE_NODE), where
- * the trainers read it too, and told as one verdict for the whole node.
+ * limit.h - what the readers of this node wait for, second by second: counted on the board by cause (MR_ROLE_NODE),
+ * where the trainers read it too, and reported as one verdict for the whole node.
  */
 #ifndef MR_SUPERVISOR_LIMIT_H
 #define MR_SUPERVISOR_LIMIT_H
@@ -31,7 +31,7 @@ struct mr_limit_verdict {
     char text[MR_VERDICT_TEXT + 128];
 };
 
-/* Once a second, however often it is called: counts, and has the meters and the machine looked at. */
+/* Acts once a second, however often it is called: counts, and has the meters and the machine examined. */
 void mr_limit_look(struct mr_supervisor *s);
 void mr_limit_find(const struct mr_supervisor *s, struct mr_limit_verdict *verdict);
 

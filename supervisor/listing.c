@@ -22,7 +22,7 @@
 #define LOG_EVERY_MS      10000 /* elsewhere */
 #define LINGER_MS         10000 /* with nothing to do */
 
-/* What a list worker works at: child->job points to a range (list) or a data set (concat). */
+/* What a list worker works on: child->job points to a range (list) or a data set (concat). */
 static bool is_concat(const struct mr_child *child)
 {
     const struct mr_supervisor *s = child->supervisor;
@@ -88,7 +88,7 @@ static struct mr_dataset *next_complete(struct mr_supervisor *s)
     return NULL;
 }
 
-/* Ranges that will be there without another cut. */
+/* Ranges that will be available without another cut. */
 static unsigned promised(struct mr_supervisor *s)
 {
     unsigned n = 0;
@@ -185,6 +185,7 @@ static bool any_listing(struct mr_supervisor *s)
     return false;
 }
 
+/* The first idle worker, or NULL; *idle: how many there are. */
 static struct mr_child *idle_worker(struct mr_supervisor *s, unsigned *idle)
 {
     struct mr_child *first = NULL;
@@ -223,7 +224,7 @@ static bool start_worker(struct mr_supervisor *s)
     return false;
 }
 
-/* Who opens a file opens another one soon, and a worker that is there has its connections and its token. */
+/* A client that opens a file opens another one soon, and a worker that is there has its connections and its token. */
 static void expect_more(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
@@ -238,6 +239,7 @@ static void linger_due(struct mr_timer *timer)
     (void)timer; /* it is not active any more, and settle comes next */
 }
 
+/* Drains every worker without a job, except one while `linger` is active. */
 static void end_workers(struct mr_supervisor *s)
 {
     unsigned idle;
@@ -276,7 +278,7 @@ static struct mr_name_range sum_of(const struct mr_dataset *dataset, unsigned *w
     return sum;
 }
 
-/* Names are counted, as nobody knows how many there are; of shards it is known. */
+/* Of names the count so far, as the total is unknown; of shards it is known. */
 static void progress_text(const struct mr_dataset *dataset, bool bar, char *text, size_t size)
 {
     unsigned workers = 0;
@@ -307,7 +309,7 @@ static void log_progress(struct mr_listing *listing, const struct mr_dataset *da
         mr_log_info("listing %.40s: %s", mr_dataset_label(dataset), text);
         return;
     }
-    /* What does not fit the line would stay when the next one is written over it. */
+    /* What does not fit the line would remain when the next one is written over it. */
     unsigned columns = mr_bar_columns();
     size_t size = sizeof line < columns ? sizeof line : columns;
     if (text[0] == '[')
@@ -342,7 +344,7 @@ static void watch_progress(struct mr_supervisor *s, bool listing)
     }
 }
 
-/* The next piece of work to an idle worker; false: there is none. */
+/* Gives the next piece of work to an idle worker; false: there is none. */
 static bool give_work(struct mr_supervisor *s, struct mr_child *child)
 {
     struct mr_dataset *load = next_load(s);
@@ -357,7 +359,7 @@ static bool give_work(struct mr_supervisor *s, struct mr_child *child)
     return load || complete || waiting;
 }
 
-/* True when anybody was given work, or started. */
+/* True when a worker was given work, or started. */
 static bool dispatch(struct mr_supervisor *s)
 {
     if (s->state > MR_SUP_RUNNING)
@@ -385,7 +387,7 @@ static bool dispatch(struct mr_supervisor *s)
 
 /* ---- settle ---- */
 
-/* What its process worked at waits again. */
+/* What the slot's process worked on waits again. */
 static void give_back(struct mr_child *child)
 {
     struct mr_name_range *range = range_of(child);
@@ -399,7 +401,7 @@ static void give_back(struct mr_child *child)
     child->job = NULL;
 }
 
-/* Its slot cannot work: what is being listed fails with its text. */
+/* The slot cannot work: what is being listed fails with its text. */
 static void fail_listed(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -426,7 +428,7 @@ static bool settle_workers(struct mr_supervisor *s)
     return changed;
 }
 
-/* Data sets that have failed are not listed any further: their workers end. */
+/* Stops listing data sets that have failed: their workers end, and their ranges are freed. */
 static bool listing_let_go(struct mr_supervisor *s)
 {
     bool changed = false;
@@ -468,7 +470,7 @@ bool mr_listing_any(const struct mr_supervisor *s)
 
 void mr_listing_renew(struct mr_supervisor *s)
 {
-    mr_events_stop(&s->events, &s->listing.linger); /* settle ends who has nothing to do */
+    mr_events_stop(&s->events, &s->listing.linger); /* settle ends the workers that have nothing to do */
 }
 
 void mr_listing_drain(struct mr_supervisor *s)
@@ -485,7 +487,7 @@ void mr_listing_kill(struct mr_supervisor *s)
 
 /* ---- messages ---- */
 
-/* The range that the message names, when this worker has it. NULL with *rc set: 0 where it is merely late. */
+/* The range that the message names, if this worker has it. NULL with *rc set: 0 if it is merely late. */
 static struct mr_name_range *named_range(struct mr_child *child, const struct mr_msg_in *in, int *rc)
 {
     uint64_t id;
@@ -542,6 +544,7 @@ static int split_came(struct mr_child *child, const struct mr_msg_in *in)
     return 0;
 }
 
+/* Takes over the range's index; the worker is idle afterwards. */
 static int range_done(struct mr_child *child, struct mr_msg_in *in)
 {
     int rc;
@@ -563,7 +566,7 @@ static int index_done(struct mr_child *child, struct mr_msg_in *in)
         return 0;
     struct mr_dataset *dataset = child->job;
     if (dataset->state == MR_DATASET_FAILED)
-        return 0; /* it is about to let go */
+        return 0; /* it is about to be drained */
     if (mr_dataset_indexed(dataset, in) != 0)
         return -1;
     child->job = NULL;
@@ -578,7 +581,7 @@ static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
         return 0;
     struct mr_dataset *dataset = child->job;
     if (dataset->state == MR_DATASET_FAILED)
-        return 0; /* it is about to let go */
+        return 0; /* it is about to be drained */
     uint64_t stale;
     if (mr_msg_get_u64(in, "stale", &stale) != 0)
         return -1;
@@ -602,7 +605,7 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
     struct mr_name_range *range = range_of(child);
     bool ours = range ? dataset_of(range) == dataset : child->job == dataset;
     if (!dataset || !ours)
-        return 0; /* it has failed or was closed already, and this worker is about to let go */
+        return 0; /* it has failed or was closed already, and this worker is about to be drained */
     if (range)
         range->worker = NULL;
     child->job = NULL;
@@ -649,7 +652,7 @@ int mr_listing_init(struct mr_supervisor *s)
     struct mr_listing *listing = &s->listing;
     listing->progress.run = progress_due;
     listing->linger.run = linger_due;
-    listing->terminal = isatty(STDERR_FILENO) && !s->is_private; /* a private one's Python shows it */
+    listing->terminal = isatty(STDERR_FILENO) && !s->is_private; /* of a private supervisor, Python shows it */
     unsigned wanted =
         s->config.list.workers < MR_LIST_WORKERS_MAX ? (unsigned)s->config.list.workers : MR_LIST_WORKERS_MAX;
     while (listing->worker_count < wanted) {

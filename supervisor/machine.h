@@ -1,6 +1,7 @@
 /*
  * machine.h - what the machine is short of, as far as it can be seen from a process: cores that others use, the CPU
- * quota of the cgroup, memory that comes back from swap. Read from /proc and /sys once a second, in under a millisecond.
+ * quota of the cgroup, memory that comes back from swap. Read from /proc and /sys once a second, in under a
+ * millisecond.
  */
 #ifndef MR_SUPERVISOR_MACHINE_H
 #define MR_SUPERVISOR_MACHINE_H
@@ -23,9 +24,9 @@ struct mr_machine {
     struct mr_machine_now last;
 };
 
-/* Counts on the board what came since the last call. */
+/* Adds to the board what was counted since the last call. */
 void mr_machine_look(struct mr_supervisor *s, int64_t now_ns);
-/* How long the first thread of a process could have run and no core was free; 0: it is not known. */
+/* How long the first thread of a process was ready to run while no core was free; 0: it is not known. */
 uint64_t mr_machine_delay_ns(pid_t pid);
 /* Cores that this process may use: its affinity, or the cgroup's quota where that is less. At least 1. */
 unsigned mr_machine_cores(void);

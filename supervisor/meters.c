@@ -1,5 +1,5 @@
-/* meters.c - see meters.h. Whatever lies behind a descriptor of a client may change at any time: all that is read of it
- * are counters, one by one. */
+/* meters.c - see meters.h. What lies behind a client's descriptor may change at any time: only counters are read of it,
+ * one by one. */
 #include "supervisor/meters.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct
     return now;
 }
 
-/* Those of one client, or (NULL) those that have ended. */
+/* Unmaps those of one client, or (NULL) those that have ended. */
 static void meters_let_go(struct mr_supervisor *s, const struct mr_client_peer *client)
 {
     for (struct mr_metered **at = &s->meters.first; *at;) {
@@ -41,7 +41,7 @@ int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, 
 {
     unsigned count = 0;
 
-    meters_let_go(s, NULL); /* those that have ended count no more */
+    meters_let_go(s, NULL); /* those that have ended no longer count */
     for (const struct mr_metered *each = s->meters.first; each; each = each->next)
         count += each->client == client;
     if (count >= METERS_MAX) {
@@ -70,8 +70,8 @@ void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer 
     meters_let_go(s, client);
 }
 
-/* A loop that waits now has waited since it asked, and the batch that it waits for has told nothing yet. Not for the
- * first one of all: workers start, and what readers wait for says more. */
+/* Adds the wait of a loop that waits now, which its counters do not have yet: since it asked, or since the stretch
+ * began. Not for its first batch: workers start, and what readers wait for says more. */
 static void add_wait(const struct mr_metered_at *now, double readers_wait, struct mr_metered *each)
 {
     struct mr_meter_sums *sums = &each->stretch;

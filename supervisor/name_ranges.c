@@ -11,10 +11,11 @@
 #include "base/error.h"
 
 #define RESERVE     2u  /* cuts that are allowed from the start, */
-#define SHARE       14u /* and one more for each so many requests: 7% */
+#define SHARE       14u /* and one more for every SHARE requests: 7% */
 #define FIRST_PAGES 2u  /* most data sets are one page, for one worker */
 #define UNCUT_PAGES 4u  /* after a range that could not be cut, doubled each time */
 
+/* owner and uri are borrowed; start is copied. */
 static struct mr_name_range *new_range(void *owner, uint64_t id, const char *uri, const char *start)
 {
     struct mr_name_range *range = calloc(1, sizeof *range);
@@ -89,7 +90,7 @@ unsigned mr_name_ranges_promised(const struct mr_name_ranges *ranges)
     return n;
 }
 
-/* What is left of a range is unknown, so its past has to do. */
+/* How much is left of a range is unknown, so what it has given so far decides. */
 struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges)
 {
     struct mr_name_range *best = NULL;
@@ -104,7 +105,7 @@ struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges
     return best;
 }
 
-/* What the last worker has told. */
+/* Resets what the last worker has reported. */
 static void name_ranges_forget(struct mr_name_range *range)
 {
     range->pages = range->objects = range->bytes = 0;
@@ -187,7 +188,8 @@ struct mr_name_range *mr_name_range_cut(struct mr_name_ranges *ranges, struct mr
     return upper;
 }
 
-/* Not a page was above the cut: deeper, half the way to where the names of a page differ. */
+/* There was not a full page above the cut: the next one is deeper, by half the distance to the level where the names of
+ * a page differ. */
 static void cut_was_too_high(struct mr_name_range *lower, const struct mr_name_range *upper)
 {
     uint64_t level = lower->cut_level, way = lower->cut_deepest > level ? (lower->cut_deepest - level) / 2 : 0;
@@ -197,7 +199,7 @@ static void cut_was_too_high(struct mr_name_range *lower, const struct mr_name_r
     lower->cut_id = 0;
 }
 
-/* Less was below the cut than above it: half the way back to the level that is known to be too high. */
+/* There was less below the cut than above it: moves half the way back to the level that is known to be too high. */
 static void cut_was_too_low(struct mr_name_range *upper, uint64_t level)
 {
     uint64_t least = (uint64_t)(upper->failed + 1);

@@ -1,5 +1,5 @@
 /*
- * name_ranges.h - the ranges of names of one data set: who lists which, and which to cut when a list worker is idle.
+ * name_ranges.h - the ranges of names of one data set: which worker lists which, and which to cut when one is idle.
  *
  * Pure bookkeeping: no messages, no processes. Requests are billed, so cuts are rationed. A cut costs at most one
  * request (its last page is not full, or nothing is there): with at most RESERVE + requests / SHARE cuts a listing of
@@ -27,13 +27,13 @@ struct mr_name_range {
     void *owner;     /* the data set, as it was given to mr_name_ranges_add */
     const char *uri; /* the owner's */
     char *start, *end;
-    void *worker;         /* who lists it now; NULL */
+    void *worker;         /* the worker that lists it now; NULL */
     bool done, splitting; /* splitting: it was asked for a cut and has not answered */
     uint64_t objects, pages, bytes;
     uint64_t shards, shards_done, shard_bytes, passed; /* archives that are read; passed: of shard_bytes */
     uint64_t split_after;                              /* pages before which it is not worth asking again */
     unsigned refused;                                  /* times in a row that no cut was found */
-    uint64_t line;   /* the search of a level that it goes on with; 0: none, there are names above its end */
+    uint64_t line;   /* the search of a level that it continues; 0: none, there are names above its end */
     uint64_t level;  /* where to cut next */
     int64_t failed;  /* deepest level that gave an empty upper range; -1 */
     uint64_t cut_id; /* the range that was cut off last; 0: none */
@@ -55,7 +55,7 @@ void mr_name_ranges_clear(struct mr_name_ranges *ranges);
 uint64_t mr_name_ranges_objects(const struct mr_name_ranges *ranges);
 /* There are some, and all are done. */
 bool mr_name_ranges_complete(const struct mr_name_ranges *ranges);
-/* The first that nobody lists; NULL. */
+/* The first that no worker lists; NULL. */
 struct mr_name_range *mr_name_ranges_waiting(const struct mr_name_ranges *ranges);
 /* The range that has given the most and may be cut now; NULL. */
 struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges);
@@ -63,7 +63,7 @@ struct mr_name_range *mr_name_ranges_busiest(const struct mr_name_ranges *ranges
 unsigned mr_name_ranges_promised(const struct mr_name_ranges *ranges);
 
 void mr_name_range_begin(struct mr_name_range *range, void *worker);
-/* Its worker is gone: all of it waits again. */
+/* Its worker has exited: all of it waits again. */
 void mr_name_range_give_back(struct mr_name_range *range);
 /* A page came: objects and pages since begin. */
 void mr_name_range_page(struct mr_name_ranges *ranges, struct mr_name_range *range, uint64_t objects, uint64_t pages);

@@ -44,8 +44,8 @@ static bool has(const char *controllers, const char *controller)
     return false;
 }
 
-/* /proc/self/cgroup: lines "id:controllers:path"; v2 is "0::path". In a container the path is often not below its mount,
- * so the mount's root is tried too. */
+/* /proc/self/cgroup: lines "id:controllers:path"; v2 is "0::path". In a container the path is often not below its
+ * mount, so the mount's root is tried too. */
 int mr_proc_read_cgroup(const char *controller, const char *file, const char *v1_file, char *text, size_t size)
 {
     char groups[4096], path[PATH_MAX];

@@ -1,4 +1,4 @@
-/* reload.h - rereads the configuration file and applies what can be applied while the run goes on. */
+/* reload.h - rereads the configuration file and applies what can be applied during the run. */
 #ifndef MR_SUPERVISOR_RELOAD_H
 #define MR_SUPERVISOR_RELOAD_H
 

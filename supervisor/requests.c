@@ -35,7 +35,7 @@ static int reply(struct mr_client_peer *client, struct mr_msg_out *out)
 int mr_requests_reply_error(struct mr_client_peer *client)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
-    char text[2000]; /* cut, so that it fits a packet whatever a client has put into a name */
+    char text[2000]; /* cut, so that it fits a packet whatever a name from a client holds */
     snprintf(text, sizeof text, "%s", mr_error_text());
     mr_msg_put_u64(out, "code", mr_error_code());
     mr_msg_put_str(out, "text", text);
@@ -137,7 +137,7 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
-/* It has opened a data set of this number that is not there any more, or that it has closed. */
+/* The client has opened a data set of this number that no longer exists, or that it has closed. */
 static bool is_stale(const struct mr_client_peer *client, uint64_t number)
 {
     if (number >= MR_DATASETS_MAX || client->serials[number] == 0)
@@ -202,7 +202,7 @@ static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
     return reply(client, out);
 }
 
-/* With the error: worth a repeat, also for whoever has been told of them before and they are being divided anew. */
+/* True with the error BUSY, also for a client that was told of the arenas before and finds them being divided anew. */
 static bool arenas_are_not_there(const struct mr_fetch_workers *f)
 {
     if (f->state == MR_ARENAS_READY)
@@ -252,8 +252,8 @@ static struct mr_kept_loop *find_loop(struct mr_clients *clients, const char *ke
     return NULL;
 }
 
-/* Keeps the loop under its key, for the OPEN_LANE of another process. Where there are too many, the one that was not
- * used for longest makes room. */
+/* Keeps the loop under its key, for the OPEN_LANE of another process. If there are too many, the least recently used
+ * one makes room. */
 static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_clients *clients = &client->supervisor->clients;
@@ -272,7 +272,7 @@ static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
     struct mr_kept_loop *at = find_loop(clients, key);
     if (!at && clients->loop_count < MR_LOOPS_MAX)
         at = &clients->loops[clients->loop_count++];
-    if (!at) { /* the one that was not used for longest */
+    if (!at) { /* the least recently used one */
         at = &clients->loops[0];
         for (unsigned i = 1; i < clients->loop_count; i++)
             if (clients->loops[i].used < at->used)
@@ -326,7 +326,7 @@ static int requests_open_lane(struct mr_client_peer *client, struct mr_msg_in *i
     mr_msg_put_fd(out, entry->fd);
     uint32_t number = entry->lane.lane;
     if (reply(client, out) != 0) {
-        mr_lanes_close_one(client->supervisor, client, number); /* nobody else can */
+        mr_lanes_close_one(client->supervisor, client, number); /* no other process can */
         return -1;
     }
     return 0;
@@ -371,7 +371,7 @@ static int open_writer(struct mr_client_peer *client, struct mr_msg_in *in)
     mr_msg_put_fd(out, line->readonly);
     mr_msg_put_fd(out, line->eventfd);
     if (reply(client, out) != 0) {
-        mr_ckpt_lanes_close_one(s, client, number); /* nobody else can */
+        mr_ckpt_lanes_close_one(s, client, number); /* no other process can */
         return -1;
     }
     return 0;

@@ -12,8 +12,8 @@ struct mr_client_peer;
 struct mr_dataset;
 struct mr_msg_in;
 
-/* Answers one request: 0 when an answer was sent, -1 with mr_error when ERROR is to be sent (mr_requests_reply_error), of
- * the code MR_E_PROTOCOL if the connection should end. The message stays the caller's. */
+/* Answers one request: 0 when an answer was sent, -1 with mr_error when ERROR is to be sent (mr_requests_reply_error),
+ * of the code MR_E_PROTOCOL if the connection should end. The message stays the caller's. */
 int mr_requests_handle(struct mr_client_peer *client, struct mr_msg_in *in);
 /* Sends ERROR with this thread's mr_error. -1: it could not be sent. */
 int mr_requests_reply_error(struct mr_client_peer *client);

@@ -40,7 +40,7 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-/* Folders whose lock nobody holds belong to supervisors that were killed. */
+/* Removes folders whose lock no process holds: they belong to supervisors that were killed. */
 static void sweep(const char *base)
 {
     DIR *dir = opendir(base);
@@ -64,7 +64,8 @@ static void sweep(const char *base)
     closedir(dir);
 }
 
-/* Whether the path still is what we have locked: whoever starts at the same time may have swept it away in between. */
+/* Whether the path still is what we have locked: a process that starts at the same time may have swept it away in
+ * between. */
 static bool is_there(const struct mr_run_folder *folder)
 {
     struct stat ours, named;
@@ -72,7 +73,8 @@ static bool is_there(const struct mr_run_folder *folder)
            ours.st_ino == named.st_ino;
 }
 
-/* -1 also where another process swept the folder away in between: worth another attempt. */
+/* One attempt to make and lock the folder. -1 also if another process swept it away in between: worth another
+ * attempt. */
 static int lock_once(struct mr_run_folder *folder)
 {
     if (mr_private_folder(folder->path) != 0)
@@ -131,7 +133,7 @@ static int make_given(struct mr_run_folder *folder, const char *path)
     return make_locked(folder);
 }
 
-/* "pid": for people and for whoever elected this supervisor. Open and locked for life: see run_folder.h. */
+/* "pid": for people and for the process that elected this supervisor. Open and locked for life: see run_folder.h. */
 static int write_pid(struct mr_run_folder *folder)
 {
     char path[PATH_MAX + 16];
@@ -163,7 +165,7 @@ static int set_address(struct sockaddr_un *address, const char *path)
     return 0;
 }
 
-/* Whether the process that listens is dead, and a child of it that has not come to its exec holds the socket. */
+/* Whether the process that listens is dead, and only a child of it that has not come to its exec holds the socket. */
 static bool is_orphaned(int probe)
 {
     struct ucred who;
@@ -173,13 +175,14 @@ static bool is_orphaned(int probe)
     int fd = (int)syscall(SYS_pidfd_open, who.pid, 0);
     if (fd < 0)
         return errno == ESRCH;
-    struct pollfd end = {.fd = fd, .events = POLLIN}; /* readable also where nobody has reaped it yet */
+    struct pollfd end = {.fd = fd, .events = POLLIN}; /* readable also before it is reaped */
     bool gone = poll(&end, 1, 0) == 1;
     close(fd);
     return gone;
 }
 
-/* A socket that nobody listens on was left by one that was killed. */
+/* Removes a socket that no process listens on: it was left by one that was killed. -1 (EXISTS): it is in use, or not a
+ * socket. */
 static int remove_stale(const struct sockaddr_un *address)
 {
     struct stat status;
@@ -261,7 +264,7 @@ void mr_run_folder_close(struct mr_run_folder *folder)
         unlink(path);
     }
     if (folder->path[0] != '\0')
-        rmdir(folder->path); /* fails where somebody else has put a file into it: then it stays */
+        rmdir(folder->path); /* fails if another process has put a file into it: then it stays */
     if (folder->pid_lock >= 0)
         close(folder->pid_lock);
     if (folder->lock >= 0)

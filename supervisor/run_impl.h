@@ -51,9 +51,9 @@ struct mr_supervisor {
     int verbosity;           /* -v and -q: steps that the file's log level is moved */
     bool is_private;         /* started by the Python package: ends with its last client */
     bool orphans;            /* SIGCHLD came, and not all that may have ended is reaped */
-    bool indexing;           /* `millrace index`: ends with its one data set, which nobody reads */
+    bool indexing;           /* `millrace index`: ends with its one data set, which has no readers */
     int index_status;        /* its exit status */
-    char end_why[80];        /* the end has been asked for, and why; "". The first one counts */
+    char end_why[80];        /* why the end has been asked for; "": it has not. The first reason counts */
     struct mr_run_folder folder;
     char worker_path[PATH_MAX];
     char run_id[40];

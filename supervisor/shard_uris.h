@@ -32,8 +32,8 @@ bool mr_shard_uris_are(const struct mr_strings *uris);
 bool mr_shard_uris_some(const struct mr_strings *uris);
 /*
  * Are these patterns shards? 1, with *names a memfd of the URIs that they stand for, one a line, which the caller
- * closes; or with *names -1 where the shards lie under URIs and are to be listed. 0: whole objects. -1: USAGE (a pattern
- * that cannot be read, shards and folders at once), NO_MEMORY.
+ * closes; or with *names -1 if the shards lie under URIs and are to be listed. 0: whole objects. -1: USAGE (a pattern
+ * that cannot be read, shards together with folders), NO_MEMORY.
  */
 int mr_shard_uris_open(const struct mr_strings *uris, enum mr_format format, int *names);
 

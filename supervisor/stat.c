@@ -47,7 +47,7 @@ void mr_stat_log(struct mr_supervisor *s)
 
 /* ---- JSON ---- */
 
-/* Names come from stores and clients: where one is no UTF-8 its bytes beyond ASCII are shown as "?". */
+/* Names come from stores and clients: if one is not UTF-8, its bytes beyond ASCII are shown as "?". */
 static json_t *text_json(const char *text)
 {
     json_t *value = json_string(text);
@@ -76,7 +76,7 @@ static json_t *datasets_json(const struct mr_supervisor *s)
                                  (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "requests",
                                  (json_int_t)dataset->ranges.requests, "index_bytes", (json_int_t)dataset->index_bytes,
                                  "digest", dataset->digest);
-        if (dataset->ranged) /* a checkpoint that somebody reads */
+        if (dataset->ranged) /* a checkpoint that a client reads */
             json_object_set_new(item, "block_bytes", json_integer((json_int_t)dataset->block_bytes));
         if (dataset->compose[0] != '\0')
             json_object_set_new(item, "compose", text_json(dataset->compose));

@@ -85,7 +85,7 @@ static void supervisor_enter(struct mr_supervisor *s, enum mr_supervisor_state s
     s->state = state;
     atomic_store_explicit(&s->board->state, state, memory_order_release);
     if (state == MR_SUP_DRAINING) {
-        if (s->command.ended || s->is_private) { /* nobody reads any more: their memory may be needed elsewhere */
+        if (s->command.ended || s->is_private) { /* no reader is left: their memory may be needed elsewhere */
             mr_listing_drain(s);
             mr_fetch_workers_drain(s);
         }
@@ -134,8 +134,8 @@ static bool settle_state(struct mr_supervisor *s)
 }
 
 /*
- * As process 1 of a container or as a subreaper we inherit orphans, and as what a shell became its children: nobody
- * else would reap them. Our own children are left to their pidfds. True: one of those stands in front of others, and
+ * As process 1 of a container or as a subreaper we inherit orphans, and as what a shell became its children: no other
+ * process would reap them. Our own children are left to their pidfds. True: one of those stands in front of others, and
  * its pidfd is readable, so the loop comes back.
  */
 static bool reap_orphans(const struct mr_supervisor *s)
@@ -152,9 +152,9 @@ static bool reap_orphans(const struct mr_supervisor *s)
 
 /*
  * After each batch of events, which have only recorded what has happened: brings everything to rest, in the order of
- * the modules (README.md), again until nothing changes. What a later step leaves for an earlier one is done in the next
- * round. Each change is a step forward of some state machine (a slot, a data set, a lane, a client, the run), and none
- * of them has a way back without another event, so the rounds end; the bound is for a mistake.
+ * the modules (README.md), and repeats until nothing changes. What a later step leaves for an earlier one is done in
+ * the next round. Each change is a step forward of some state machine (a slot, a data set, a lane, a client, the run),
+ * and none of them has a way back without another event, so the rounds end; the bound is for a mistake.
  */
 static void mr_supervisor_settle(struct mr_supervisor *s)
 {
@@ -254,7 +254,7 @@ static int init_signals(struct mr_supervisor *s)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         struct sigaction now;
-        /* Under nohup the end of the terminal stays ignored, by us and by the command. */
+        /* Under nohup SIGHUP stays ignored, by us and by the command. */
         if (wanted[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) != 0 || now.sa_handler != SIG_IGN)
             sigaddset(&set, wanted[i]);
     }
@@ -310,7 +310,7 @@ static int init_board(struct mr_supervisor *s)
     s->board = mr_segment_map(fd, sizeof *s->board, 1, NULL);
     if (s->board) {
         mr_board_format(s->board, (uint32_t)getpid(), s->run_id);
-        s->board->silence_ms = (uint32_t)s->config.supervisor.silence_ms; /* before anybody maps it */
+        s->board->silence_ms = (uint32_t)s->config.supervisor.silence_ms; /* before any process maps it */
         s->board_fd = mr_segment_reopen_readonly(fd);
     }
     close(fd);

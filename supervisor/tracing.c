@@ -1,5 +1,5 @@
-/* tracing.c - see tracing.h. `on` of the ring is set only while `reader` is a client that is connected, so that a reader
- * that is killed leaves nobody writing. The memory of the slots is made for the first reader, and stays. */
+/* tracing.c - see tracing.h. `on` of the ring is set only while `reader` is a connected client, so that no process
+ * writes after a reader was killed. The memory of the slots is made for the first reader, and stays. */
 #include "supervisor/tracing.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /*
- * tracing.h - the ring of spans (shm/trace/trace.h) and who reads it: at most one client, until its connection ends.
+ * tracing.h - the ring of spans (shm/trace/trace.h) and its reader: at most one client, until its connection ends.
  */
 #ifndef MR_SUPERVISOR_TRACING_H
 #define MR_SUPERVISOR_TRACING_H

@@ -16,7 +16,7 @@
 #include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
-#define RETRY_MS 5000 /* so long OPEN_WRITER is answered with why nothing works; then it is tried again */
+#define RETRY_MS 5000 /* how long OPEN_WRITER is answered with why nothing works, before the next attempt */
 
 static const struct mr_child_role write_role;
 
@@ -53,7 +53,7 @@ static int make_slots(struct mr_supervisor *s)
     struct mr_write_workers *w = &s->write_workers;
     unsigned wanted = (unsigned)s->config.checkpoint.workers;
     for (unsigned i = 0; i < wanted && i < MR_PRODUCERS_MAX; i++) {
-        if (mr_arenas_make_line(&w->slots[i].line) != 0) /* keeps those of an attempt that came to nothing */
+        if (mr_arenas_make_line(&w->slots[i].line) != 0) /* keeps those of a failed attempt */
             return -1;
         if (i < w->count)
             continue;
@@ -91,7 +91,7 @@ static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text
     mr_write_workers_drain(s);
 }
 
-/* ahead: nobody waits for it yet. */
+/* ahead: no client waits for it yet. */
 static void write_workers_begin(struct mr_supervisor *s, bool ahead)
 {
     struct mr_write_workers *w = &s->write_workers;
@@ -134,7 +134,7 @@ bool mr_write_workers_any(const struct mr_supervisor *s)
     return false;
 }
 
-/* A process, or one that is gone and was not recovered from. */
+/* Whether any slot has a process, or one that has ended and was not recovered from. */
 static bool any_in_use(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->write_workers.count; i++)
@@ -143,7 +143,7 @@ static bool any_in_use(const struct mr_supervisor *s)
     return mr_write_workers_any(s);
 }
 
-/* 0, or -1: BUSY while it is being made, which is begun here, or why there is none. */
+/* 0 if the arena is there, or -1: BUSY while it is being made, which is begun here, or why there is none. */
 static int arena_there(struct mr_supervisor *s, bool ahead)
 {
     struct mr_write_workers *w = &s->write_workers;
@@ -151,7 +151,7 @@ static int arena_there(struct mr_supervisor *s, bool ahead)
         mr_error_set(w->fail_code, "%s", w->fail_text);
         return -1;
     }
-    if (w->state == MR_ARENAS_NONE && !any_in_use(s)) /* those of an attempt that was given up end first */
+    if (w->state == MR_ARENAS_NONE && !any_in_use(s)) /* those of an abandoned attempt end first */
         write_workers_begin(s, ahead);
     if (w->state == MR_ARENAS_READY)
         return 0;
@@ -182,7 +182,7 @@ int mr_write_workers_choose(struct mr_supervisor *s, unsigned *slot)
         struct mr_child *child = &w->workers[i];
         unsigned served = mr_ckpt_lanes_served(s, i);
         if (child->state == MR_CHILD_FAILED && !is_recent(w->slots[i].failed_ns)) {
-            child->idle_starts = 0; /* credentials may have come meanwhile */
+            child->idle_starts = 0; /* there may be credentials by now */
             mr_child_start(child);
         }
         coming |= child->state == MR_CHILD_STARTING || child->state == MR_CHILD_ENDED ||
@@ -243,7 +243,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
             return -1;
         mr_ckpt_lanes_dropped(s, number, child->slot);
         return 0;
-    case MR_MSG_FAILED: /* what is no lack of memory: its exit status decides */
+    case MR_MSG_FAILED: /* if it is not a lack of memory, its exit status decides */
         w->no_room |= w->state == MR_ARENAS_RESERVING && child->fail_code == MR_E_NO_MEMORY;
         return 0;
     default:
@@ -268,7 +268,7 @@ static void started(struct mr_child *child)
             s->ckpt_lanes.slots[i]->sent = false;
 }
 
-/* Before the slot is started again: what its process held. */
+/* Recovers what the slot's process held, before the slot is started again. */
 static void recover(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -313,7 +313,7 @@ static bool settle_workers(struct mr_supervisor *s)
     return changed;
 }
 
-/* The pages could not be reserved: the other backing once. */
+/* The pages could not be reserved: tries the other backing once. */
 static void retry_without_room(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;
@@ -350,7 +350,7 @@ static bool settle_memory(struct mr_supervisor *s)
     return true;
 }
 
-/* CKPT_LANE for the lanes that its process has to go on with and was not sent yet; then ARENA, which means: begin. */
+/* CKPT_LANE for the lanes that its process has to continue and was not sent yet; then ARENA, which means: begin. */
 static void announce_to(struct mr_supervisor *s, struct mr_child *child)
 {
     for (uint32_t i = 0; i < MR_CKPT_LANES_MAX && s->ckpt_lanes.open > 0; i++) {

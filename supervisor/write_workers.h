@@ -2,8 +2,8 @@
  * write_workers.h - the write workers, and the memory that checkpoints pass through.
  *
  * Nothing of it exists before the first checkpoint writer is opened, or is expected (checkpoint.prepare). Then the
- * checkpoint arena is made, write worker 0 reserves its pages, and when it has the others start; meanwhile OPEN_WRITER is
- * answered with BUSY.
+ * checkpoint arena is made, write worker 0 reserves its pages, and when it has the others start; meanwhile OPEN_WRITER
+ * is answered with BUSY.
  *
  *     NONE --(first OPEN_WRITER, PREPARE)--> RESERVING --(ARENA_READY of worker 0)--> READY
  *       ^                                        |
@@ -35,10 +35,10 @@ struct mr_write_workers {
     unsigned count;       /* slots that are made: 0 or checkpoint.workers */
     uint64_t arena_bytes; /* 0 until it is made */
     struct mr_arena_fds arena;
-    bool ahead;             /* it is made before anybody waits for it */
+    bool ahead;             /* it is made before any client waits for it */
     bool reserved;          /* ARENA_READY came from worker 0 */
     bool no_room;           /* FAILED came instead: its pages could not be reserved */
-    enum mr_code fail_code; /* why the last attempt came to nothing; OK */
+    enum mr_code fail_code; /* why the last attempt failed; OK */
     char fail_text[MR_CHILD_TEXT];
     int64_t failed_ns;
     uint64_t oom_kills; /* of our cgroup, at the last check */

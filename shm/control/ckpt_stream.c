@@ -6,7 +6,7 @@
 #include "shm/ring/wake.h"
 
 #define PREFAULT_AFTER ((uint64_t)8 << 20) /* a smaller object is not worth a thread */
-#define PREFAULT_SLOTS 2u                  /* it runs so many slots ahead of the copying */
+#define PREFAULT_SLOTS 2u                  /* slots that it runs ahead of the copying */
 #define MIB            (1024.0 * 1024.0)
 
 void mr_ckpt_stream_init(struct mr_ckpt_stream *stream, struct mr_ckpt_writer *writer)

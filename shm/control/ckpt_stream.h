@@ -16,14 +16,14 @@
 #include "shm/control/client.h"
 #include "shm/ring/ckpt_part.h"
 
-/* mr_ckpt_stream_push returns after so many bytes at the latest, so that its caller can check signals. */
+/* mr_ckpt_stream_push returns after this many bytes at the latest, so that its caller can check signals. */
 #define MR_CKPT_STREAM_PUSH_MAX ((size_t)256 << 20)
 
 struct mr_prefault;
 
 struct mr_ckpt_stream {
     struct mr_ckpt_writer *writer; /* borrowed, and stays where it is */
-    struct mr_prefault *prefault;  /* NULL: not begun, or of no use */
+    struct mr_prefault *prefault;  /* NULL: not begun, or not needed */
     bool prefault_tried;
     bool filling; /* `word` is the word of part `number` */
     uint64_t word;
@@ -61,8 +61,8 @@ static inline bool mr_ckpt_stream_put(struct mr_ckpt_stream *stream, const void 
 bool mr_ckpt_stream_has_ended(const struct mr_ckpt_stream *stream);
 /* Waits for the slot that push wants: CHANGED means push again. Blocks. */
 enum mr_wake_result mr_ckpt_stream_wait(struct mr_ckpt_stream *stream, unsigned timeout_ms);
-/* Publishes the rest and promises the object: SEALED, or ABORTED when somebody was first. OPEN: no write worker has the
- * lane yet; mr_ckpt_stream_wait_worker, then call again. */
+/* Publishes the rest and promises the object: SEALED, or ABORTED when another process was first. OPEN: no write worker
+ * has the lane yet; mr_ckpt_stream_wait_worker, then call again. */
 enum mr_fate mr_ckpt_stream_seal(struct mr_ckpt_stream *stream);
 /* Waits until a write worker has the lane, or its fate is decided: CHANGED means seal again. Blocks. */
 enum mr_wake_result mr_ckpt_stream_wait_worker(struct mr_ckpt_stream *stream, unsigned timeout_ms);

@@ -45,7 +45,7 @@ static int connect_once(int socket, const char *path)
     return -1;
 }
 
-/* How long connect(2) may wait; 0: for ever. */
+/* How long connect(2) may wait; 0: forever. */
 static void limit_connect(int socket, unsigned ms)
 {
     struct timeval limit = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
@@ -106,6 +106,7 @@ static bool has_ended(const struct mr_client *client, int timeout_ms)
     return ready > 0;
 }
 
+/* Sets GONE; always -1. */
 static int ended(const struct mr_client *client)
 {
     mr_error_set(MR_E_GONE,
@@ -115,6 +116,7 @@ static int ended(const struct mr_client *client)
     return -1;
 }
 
+/* Sets GONE; always -1. */
 static int given_up(const struct mr_client *client)
 {
     mr_error_set(MR_E_GONE,
@@ -231,7 +233,7 @@ static int await_answer(struct mr_client *client)
     }
 }
 
-/* An answer that came too late for its call. */
+/* Receives and drops an answer that came too late for its call. */
 static int drop_owed(struct mr_client *client)
 {
     struct mr_msg_in late;
@@ -310,7 +312,7 @@ static int hello(struct mr_client *client, const char *role)
     if (mr_client_call(client, out, &in) != 0)
         return -1;
     int fd = mr_msg_take_fd(&in, 0), trace = in.fd_count > 1 ? in.fds[1] : -1;
-    if (trace >= 0 && mr_trace_attach(trace) != 0) /* nobody's data depends on it */
+    if (trace >= 0 && mr_trace_attach(trace) != 0) /* no data depends on it */
         mr_log_debug("no spans of this process in traces: %s", mr_error_text());
     mr_msg_close(&in);
     if (fd < 0)
@@ -548,7 +550,7 @@ static void close_view(struct mr_producer_view *view)
         close(view->eventfd);
 }
 
-/* What the supervisor counts as one division of the memory. -1 (BUSY): another one has begun meanwhile. */
+/* Whether the answer is of the division `wanted`. -1 (BUSY): another one has begun meanwhile. */
 static int check_division(const struct mr_msg_in *in, uint32_t wanted)
 {
     uint32_t division;
@@ -560,7 +562,7 @@ static int check_division(const struct mr_msg_in *in, uint32_t wanted)
     return -1;
 }
 
-/* Maps one fetch worker's arena and line, both read-only. An error where the memory has been divided anew since: the
+/* Maps one fetch worker's arena and line, both read-only. An error if the memory has been divided anew since: the
  * caller begins again with the new division. */
 static int open_view(struct mr_client *client, uint32_t division, unsigned slot, struct mr_producer_view *view)
 {
@@ -619,7 +621,7 @@ static struct mr_views *map_views(struct mr_client *client)
     return made;
 }
 
-/* B1: a hint, so that the arenas of the last division are let go early; open_lane compares with the lane itself. */
+/* B1: a hint, so that the arenas of the last division are released early; open_lane compares with the lane itself. */
 static bool views_are_old(const struct mr_client *client)
 {
     return mr_views_division(client->views) != atomic_load_explicit(&client->board->division, memory_order_relaxed);
@@ -666,7 +668,8 @@ static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
                : -1;
 }
 
-/* While fetch workers start again for a larger reserve the answer is BUSY: a moment, once in a run or twice. */
+/* While fetch workers start again for a larger reserve the answer is BUSY, for a moment, once or twice in a run: asks
+ * again. */
 static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                     struct mr_msg_in *in)
 {
@@ -686,7 +689,8 @@ static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window,
     }
 }
 
-/* The supervisor believes that we have the lane, and nobody else closes it. Keeps the error, which is why. */
+/* Closes a lane that only the supervisor believes to be open. Leaves mr_error, which says why, as it is unless this
+ * fails. */
 static void give_up_lane(struct mr_client *client, uint32_t number)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);

@@ -1,10 +1,11 @@
 /*
- * client.h - the control socket as its clients use it: trainers, their DataLoader workers, tools. One handle a process.
+ * client.h - the control socket as its clients use it: trainers, their DataLoader workers, tools. One handle per
+ * process.
  *
  * The supervisor never blocks, so each call is answered within one turn of its loop; a supervisor that is dead, or does
- * not answer for supervisor.silence_ms (10 s before it is known), is MR_E_GONE. One that was stopped and goes on can be
- * asked again, unless the call that it did not answer opens something: then MR_E_GONE is for good. Not thread-safe: the caller serialises. A forked child must connect again: with its
- * parent's handle every call is MR_E_USAGE.
+ * not answer for supervisor.silence_ms (10 s before it is known), is MR_E_GONE. One that was stopped and continues can
+ * be asked again, unless the call that it did not answer opens something: then MR_E_GONE is final. Not thread-safe: the
+ * caller serialises. A forked child must connect again: with its parent's handle every call is MR_E_USAGE.
  *
  * Calls return 0, or -1 with mr_error (a pointer or NULL) unless described otherwise.
  */
@@ -30,10 +31,10 @@ struct mr_client *mr_client_connect(const char *path, const char *role, unsigned
 void mr_client_destroy(struct mr_client *client);
 const struct mr_board *mr_client_board(const struct mr_client *client);
 /* 0 while the supervisor lives (its pidfd is not readable) and gives signs of life, else -1 (GONE) with a text that
- * names its pid and what to do. Whoever waits for it calls this ten times a second or so; calls that are far apart count
- * little (silence.h). */
+ * names its pid and what to do. A caller that waits for the supervisor calls this about ten times a second; calls that
+ * are far apart count little (silence.h). */
 int mr_client_check(struct mr_client *client);
-/* The same for a wait that goes on without the supervisor as long as the workers live: *wait is zeroed before it and
+/* The same for a wait that continues without the supervisor as long as the workers live: *wait is zeroed before it and
  * after each progress, so that silence counts only while nothing came. */
 int mr_client_check_wait(struct mr_client *client, struct mr_silence *wait);
 /* Its pidfd is readable. */
@@ -56,13 +57,13 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
 int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                               int names_fd, const char *format, struct mr_opened *opened);
 /* The nth listing of these URIs (nth > 0), of objects, which this process has listed nth - 1 times before: others that
- * do the same share it, and it ends when nobody has it open. block_bytes > 0: its objects are of any size, and read by
- * ranges of at most that, or fewer (mr_client_dataset_block); 0: whole. Returns at once. NO_MEMORY: no number for it is
- * free, or becomes free within seconds. */
+ * do the same share it, and it ends when no process has it open. block_bytes > 0: its objects are of any size, and read
+ * by ranges of at most that, or fewer bytes (mr_client_dataset_block); 0: whole. Returns at once. NO_MEMORY: no number
+ * for it is free, or becomes free within seconds. */
 int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
                        uint64_t block_bytes, struct mr_opened *opened);
-/* Opens the data set `like` with the listing of a digest (64 hex digits), out of the cache of indexes or its saved
- * index. Returns at once as well; the data set becomes FAILED (CHANGED) where that listing is gone. */
+/* Opens the data set `like` with the listing of a digest (64 hex digits), from the cache of indexes or its saved index.
+ * Returns at once as well; the data set becomes FAILED (CHANGED) if that listing no longer exists. */
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened);
 /*
  * Opens a reader's data set: the objects in names_fd for this process alone, looked up now and read by ranges (requests
@@ -82,9 +83,10 @@ int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_
 /* ---- lanes ---- */
 
 /*
- * Maps every producer's arena and line, once a process and division of the memory. BUSY until the arenas are reserved.
- * The reference is the client's, until the next call of this or of mr_client_open_lane, which let the arenas of an older
- * division go: mr_consumer_new takes its own, whoever keeps it longer takes one with mr_views_ref.
+ * Maps every producer's arena and line, once for each process and division of the memory. BUSY until the arenas are
+ * reserved. The reference is the client's, until the next call of this or of mr_client_open_lane, which release the
+ * arenas of an older division: mr_consumer_new takes its own; a caller that keeps them longer takes one with
+ * mr_views_ref.
  */
 struct mr_views *mr_client_views(struct mr_client *client);
 
@@ -123,7 +125,7 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
  * which may then use the memory again. */
 int mr_client_close_writer(struct mr_client *client, struct mr_ckpt_writer *writer);
 
-/* A step of making ready for a writer that will be opened: asks the supervisor for its memory, then enters that into the
+/* One step of preparing for a writer that will be opened: asks the supervisor for its memory, then enters that into the
  * page tables, 2 MiB a call. Sets *done when nothing is left to do. 0 or -1; BUSY: ask again a moment later. */
 int mr_client_prepare(struct mr_client *client, bool *done);
 

@@ -117,7 +117,7 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
         char text[512];
         snprintf(text, sizeof text, "%s", mr_error_text());
         if (opened)
-            close_one(client, number); /* nobody else will: the supervisor believes that we have it */
+            close_one(client, number); /* no other process will: the supervisor believes that we have it */
         mr_error_set(code, "%s", text);
         mr_error_append("checkpoint writer %u", number);
         return -1;

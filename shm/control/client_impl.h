@@ -8,8 +8,8 @@
 #include "shm/control/client.h"
 #include "shm/control/msg.h"
 
-/* The checkpoint arena and the lines of the write workers, as this process maps them. The pages of the arena that it has
- * touched stay in its page tables from one save to the next. */
+/* The checkpoint arena and the lines of the write workers, as this process maps them. The pages of the arena that it
+ * has touched stay in its page tables from one save to the next. */
 struct mr_ckpt_part_memory {
     void *arena;
     uint64_t arena_bytes;

@@ -1,4 +1,4 @@
-/* client_node.c - what a process asks and says of its node, beside its data: the configuration, counters, statistics. */
+/* client_node.c - what a process asks and tells its node besides data: the configuration, counters, statistics. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "shm/control/client_impl.h"
 
-/* The descriptor that the answer to a message without keys has. */
+/* The descriptor that comes with the answer to a message without keys. The caller's, or -1. */
 static int ask_for_fd(struct mr_client *client, enum mr_msg_type type)
 {
     struct mr_msg_in in;

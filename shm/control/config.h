@@ -160,38 +160,39 @@ const char *mr_config_nearest(const char *section, const char *wrong);
 int mr_config_init(struct mr_config *config);
 /* Frees what it holds; safe on a zeroed one and twice. */
 void mr_config_close(struct mr_config *config);
-/* A new data set with its defaults: CONFIG when the name is taken, empty, or has other characters than A-Z a-z 0-9 _ -
- * .
- */
+/* A new data set with its defaults: CONFIG when the name is taken, is empty, or has characters other than A-Z a-z 0-9 _
+ * - and the dot. */
 struct mr_config_dataset *mr_config_add_dataset(struct mr_config *config, const char *name);
 const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *config, const char *name);
 
 /* The same of an endpoint, whose name has letters, digits, '-' and '.'. */
 struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name);
-/* What a bucket of s3:// is reached by: of "NAME+bucket" (base/uri.h) [endpoint.NAME]; else the endpoint that names the
- * bucket, whole before "begins*" and a longer one before a shorter; else [s3]. *plain: the bucket's own name, in `bucket`. NULL (CONFIG): there is no such endpoint. */
+/* How a bucket of s3:// is reached: one called "NAME+bucket" (base/uri.h) by [endpoint.NAME]; else by the endpoint that
+ * names the bucket, whole before "begins*" and a longer one before a shorter; else by [s3]. *plain: the bucket's own
+ * name, in `bucket`. NULL (CONFIG): there is no such endpoint. */
 const struct mr_config_s3 *mr_config_s3_of(const struct mr_config *config, const char *bucket, const char **plain);
 
-/* Sets one value; base: the struct mr_config, mr_config_dataset or mr_config_endpoint that the key belongs to. 0, or -1 (CONFIG) with the
- * range, the choices or the type that would be right. set_u64 takes U64 and BYTES; set_text takes BYTES ("512MiB"),
- * CHOICE, STRING, and adds an item to STRINGS and LINES. */
+/* Sets one value; base: the struct mr_config, mr_config_dataset or mr_config_endpoint that the key belongs to. 0, or -1
+ * (CONFIG) with the range, the choices or the type that would be right. set_u64 takes U64 and BYTES; set_text takes
+ * BYTES ("512MiB"), CHOICE, STRING, and adds an item to STRINGS and LINES. */
 int mr_config_set_u64(const struct mr_config_key *key, void *base, uint64_t value);
 int mr_config_set_text(const struct mr_config_key *key, void *base, const char *text);
 
 /* What concerns more than one key: a data set without a URI, a bad URI, a cap below its base. 0 or -1 (CONFIG). */
 int mr_config_check(const struct mr_config *config);
-/* memory.arena_bytes, or where that is auto (0) the bound: an eighth of the memory limit within 256 MiB and 8 GiB, and no
+/* memory.arena_bytes, or if that is auto (0) the bound: an eighth of the memory limit within 256 MiB and 8 GiB, and no
  * more than half of what is available. */
 uint64_t mr_config_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes, uint64_t available_bytes);
-/* memory.batch_bytes, or where that is auto (0) an eighth of the memory limit. */
+/* memory.batch_bytes, or if that is auto (0) an eighth of the memory limit. */
 uint64_t mr_config_batch_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
-/* checkpoint.arena_bytes, or where that is 0 a sixteenth of the memory limit within 256 MiB and 4 GiB. */
+/* checkpoint.arena_bytes, or if that is 0 a sixteenth of the memory limit within 256 MiB and 4 GiB. */
 uint64_t mr_config_ckpt_arena_bytes(const struct mr_config *config, uint64_t memory_limit_bytes);
 
 /* A memfd with the configuration as one msgpack map, for a worker; -1 on error. The caller closes it. */
 int mr_config_to_fd(const struct mr_config *config);
 /* Reads the whole file from offset 0, whatever its position; fills *config, which must not be initialised before.
- * Unknown keys are ignored and missing ones keep their defaults. -1: PROTOCOL or IO. fd stays the caller's. */
+ * Unknown keys are ignored and missing ones keep their defaults. -1: PROTOCOL, IO, NO_MEMORY, or CONFIG for a value out
+ * of range. fd stays the caller's. */
 int mr_config_from_fd(struct mr_config *config, int fd);
 
 #endif

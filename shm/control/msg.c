@@ -273,6 +273,7 @@ bad:
     return -1;
 }
 
+/* On -1 too the caller closes msg, which may own the copy of the packet by then. */
 static int msg_parse(struct mr_msg_in *msg, const char *bytes, size_t length)
 {
     struct incoming *in = malloc(sizeof *in + length);

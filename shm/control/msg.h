@@ -24,9 +24,10 @@
  * the arrow) or MR_MSG_ERROR, in order.
  *   HELLO         {pid, role: "job"|"tool"}  -> {run_id, pid}; fds: board (ro), ring of spans (rw)
  *   OPEN_DATASET  {name}, or {uris: [..]},
- *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first who asks for it lets it be made,
- *                 and it ends when each who has opened it has closed it, as often, or is gone; with {block_bytes} its
- *                 objects are read by ranges of at most that (the board says how many it may be), and are of any size,
+ *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first client that asks for it has it
+ *                 made, and it ends when each client that has opened it has closed it as many times, or has exited;
+ *                 with {block_bytes} its objects are read by ranges of at most that (the board says how many it may
+ *                 be), and are of any size,
  *                 or {objects: true} + fd: names, one a line ("\n" in a name is refused),
  *                 or {like, digest}: as the data set `like`, with the listing of this digest,
  *                 or {objects: true, block_bytes} + fd: the same names for this client alone, looked up now, read by
@@ -35,7 +36,7 @@
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
  *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes or nth; its lanes are
  *                                                    closed, or will be. Its number may be another data set's from now
- *                                                    on (nth: once it was closed as often as opened)
+ *                                                    on (nth: once it was closed as many times as opened)
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),
@@ -53,12 +54,13 @@
  *                                                    again
  *   CLOSE_WRITER  {lane}                         -> {}  the client has seen the end and uses the lane no more
  *   PREPARE       {}                             -> {arena_bytes}; fds: checkpoint arena (rw). A checkpoint writer will
- *                                                    be opened: its workers and memory may be made now. ERROR busy: they
- *                                                    are being made, ask again. arena_bytes 0, no fd: nothing is made
- *                                                    ahead
+ *                                                    be opened: its workers and memory may be made now. ERROR busy:
+ *                                                    they are being made, ask again. arena_bytes 0, no fd: nothing is
+ *                                                    made ahead
  *   BATCHES       {}; fds: none, or a batch arena -> {bytes}  how much memory the batches of this node's loaders may
  *                                                    take. An arena is counted until it has ended
- *   METER         {}; fds: a loader's counters (shm/meter/meter.h) -> {epochs: log.epochs}  they are read until it has ended
+ *   METER         {}; fds: a loader's counters (shm/meter/meter.h) -> {epochs: log.epochs}  they are read until it has
+ *                                                    ended
  *   TRACE         {}                             -> {}; fds: ring of spans (rw; shm/trace/trace.h). All processes write
  *                                                    to it until this connection ends. ERROR busy: another client
  *                                                    reads it
@@ -74,8 +76,8 @@
  *   SETUP         {role, slot, generation, run_id, log_level, socket?}; fds: config (memfd, msgpack map; config.h),
  *                 board (ro), counters (rw), ring of spans (rw), fetch and write: producer line (rw), eventfd
  *   ARENA         {bytes, reserve, division, fresh, ahead, grows, largest, first}; fds: arena (rw). fresh: reserve its
- *                 pages first, and answer ARENA_READY or FAILED; ahead: at low priority, nobody waits for them. grows:
- *                 only [0, largest) and [reserve, reserve + first); the others when they are needed
+ *                 pages first, and answer ARENA_READY or FAILED; ahead: at low priority, no client waits for them.
+ *                 grows: only [0, largest) and [reserve, reserve + first); the others when they are needed
  *   DATASET       {dataset, uri, ranged}; fds: index (ro). ranged: read by ranges, never composed
  *   DROP_DATASET  {dataset}  no lane of it is left: unmap its index, answer DATASET_DROPPED
  *   LANE          {lane}; fds: control segment (rw)
@@ -85,13 +87,13 @@
  *   RANGE         {dataset, range, uri, start, end, has_end, ranged, shards, checksums}; fds: names (an explicit
  *                 list). list: page through [start, end), or look the names up; shards: and find the samples of what is
  *                 a tar shard; checksums: of all of them
- *   SPLIT         {range, level}  list: give up the upper part of what is left, cut at this place of the names or
+ *   SPLIT         {range, level}  list: give away the upper part of what is left, cut at this place of the names or
  *                 after it
- *   CONCAT        {dataset, uris, names, shards, place, digest, max_age_s, requests, stale, replace, more}; fds: the indexes of
- *                 its ranges in order (<= 30 a message; `more`: another follows). list: one index of them, saved at
- *                 `place` (a path, a URI, or "") unless somebody else was first
- *   INDEX_LOAD    {dataset, uris, names, shards, place, digest, max_age_s}; fds: with a digest and where it is known, the
- *                 present index. list: take a saved index of these URIs (names: an explicit list), of that digest
+ *   CONCAT        {dataset, uris, names, shards, place, digest, max_age_s, requests, stale, replace, more}; fds: the
+ *                 indexes of its ranges in order (<= 30 a message; `more`: another follows). list: one index of them,
+ *                 saved at `place` (a path, a URI, or "") unless another process has saved one first
+ *   INDEX_LOAD    {dataset, uris, names, shards, place, digest, max_age_s}; fds: with a digest and where it is known,
+ *                 the present index. list: take a saved index of these URIs (names: an explicit list), of that digest
  *                 unless ""
  *   DRAIN         {}  finish what is in flight, exit 0
  *   LOG_LEVEL     {level}
@@ -178,8 +180,8 @@ int mr_msg_send(int socket, struct mr_msg_out *msg);
 /* The same for a sender that keeps a queue: 0 sent and freed, 1 the buffer is full and msg is still the caller's, -1
  * failed and freed. */
 int mr_msg_try_send(int socket, struct mr_msg_out *msg);
-/* For a message that waits in a queue: its descriptors become copies of its own, whatever the caller does with its own.
- * 0 or -1 (then it can only be discarded). */
+/* For a message that waits in a queue: its descriptors become copies of its own, whatever the caller does with the
+ * originals. 0 or -1 (then it can only be discarded). */
 int mr_msg_keep_fds(struct mr_msg_out *msg);
 void mr_msg_discard(struct mr_msg_out *msg);
 

@@ -19,7 +19,7 @@
 #define MODE_DEAD 0400
 #define PAUSE_NS  1000000
 #define TRIES     20
-#define OLD_S     (8 * 86400) /* by then nobody looks for what the run has left: worker/cleanup/lock_file.c */
+#define OLD_S     (8 * 86400) /* by then no process looks for what the run has left: worker/cleanup/lock_file.c */
 
 static int path_of(const char *run, char path[PATH_MAX])
 {
@@ -45,7 +45,7 @@ static bool has_name_of(const char *folder, const char *run)
     return found;
 }
 
-/* In a folder beside ours, "<run>.<...>" says what the run has begun. */
+/* A file "<run>.<...>" in a folder beside ours says what the run has begun. */
 static bool has_records(const char *run)
 {
     char base[PATH_MAX], folder[PATH_MAX];
@@ -60,7 +60,7 @@ static bool has_records(const char *run)
     return found;
 }
 
-/* Files of dead runs that nobody asks for any more. */
+/* Removes the files of dead runs that no process asks for any more. */
 static void sweep(void)
 {
     char folder[PATH_MAX];
@@ -79,7 +79,7 @@ static void sweep(void)
     closedir(dir);
 }
 
-/* Shared, and waits for the moment that somebody who looks holds it. */
+/* Takes the lock shared. Waits while a process that looks holds it exclusively, which is brief. */
 static int hold(int fd)
 {
     int rc;
@@ -89,7 +89,7 @@ static int hold(int fd)
     return rc;
 }
 
-/* Locked, and still there: who sweeps may have found it before the lock. */
+/* Makes the file and locks it. -1 with errno; ENOENT: another process swept it away before the lock, try again. */
 static int make(const char *path)
 {
     struct stat status;
@@ -128,7 +128,7 @@ void mr_run_lock_end(int lock, const char *run)
         unlink(path);
     close(lock);
     if (mr_runtime_folder(FOLDER, path) == 0)
-        rmdir(path); /* where it was the last one */
+        rmdir(path); /* fails unless the file was the last one */
 }
 
 int mr_run_lock_hold(const char *run)
@@ -152,7 +152,7 @@ int mr_run_lock_hold(const char *run)
     return -1;
 }
 
-/* One try: with the lock the death is noted, once and for all. */
+/* One attempt. If it gets the lock, the run is dead, and that is noted in the file's mode for good. */
 static enum mr_run_state look(int fd)
 {
     struct stat status;
@@ -177,7 +177,7 @@ enum mr_run_state mr_run_lock_look(const char *run)
     if (fd < 0)
         return mr_run_lock_cannot_tell() ? MR_RUN_LIVES : MR_RUN_UNKNOWN;
     enum mr_run_state state = look(fd);
-    if (state == MR_RUN_LIVES) { /* or somebody else looks at this moment */
+    if (state == MR_RUN_LIVES) { /* or another process looks at this moment */
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
         state = look(fd);
     }

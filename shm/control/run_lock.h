@@ -1,14 +1,14 @@
 /*
- * run_lock.h - does anything of a run still go on on this machine? A file that outlives it, and whose locks say so.
+ * run_lock.h - is any process of a run still at work on this machine? A file that outlives it, whose locks say so.
  *
  * It is <runtime folder>/runs/<run uuid>. The supervisor makes it before it starts its first worker, and holds a shared
- * lock on it for life, as every write worker does: these can go on with what a dead worker has left in a store, and
- * nobody else can. The kernel takes the locks back at death. Whoever gets the exclusive lock has found the run dead,
- * and notes that in the file's mode (0400), so that a worker that was just being started, and had no lock yet, does not
- * go on with what is being removed.
+ * lock on it for life, as every write worker does: these can continue what a dead worker has left in a store, and no
+ * other process can. The kernel releases the locks at death. A process that gets the exclusive lock has found the run
+ * dead, and notes that in the file's mode (0400), so that a worker that was just being started, and had no lock yet,
+ * does not continue what is being removed.
  *
- * A supervisor that ends in good order removes the file. Those of the killed go when another one starts and finds no
- * record "<run>.<...>" in the folders beside it, at the latest after eight days.
+ * A supervisor that ends in good order removes the file. That of a killed one is removed when another one starts and
+ * finds no record "<run>.<...>" in the folders beside it, at the latest after eight days.
  */
 #ifndef MR_SHM_CONTROL_RUN_LOCK_H
 #define MR_SHM_CONTROL_RUN_LOCK_H
@@ -18,7 +18,7 @@
 enum mr_run_state {
     MR_RUN_UNKNOWN, /* there is no such file: it ended in good order, is of another machine, or could make none */
     MR_RUN_LIVES,
-    MR_RUN_DEAD, /* for good: nobody of it goes on, now or later */
+    MR_RUN_DEAD, /* for good: no process of it is at work, now or later */
 };
 
 /* The supervisor's: a descriptor that holds the lock, or -1 with mr_error. */
@@ -30,11 +30,11 @@ void mr_run_lock_end(int lock, const char *run);
  * one; GONE: the run was found dead; anything else: it cannot be held. */
 int mr_run_lock_hold(const char *run);
 
-/* Within a few milliseconds. LIVES too where this process lacks the means to look: the careful answer. */
+/* Within a few milliseconds. LIVES also if this process lacks the means to look: the careful answer. */
 enum mr_run_state mr_run_lock_look(const char *run);
 
-/* Of a file that could not be opened: errno says nothing of it, for this process lacks descriptors or memory. Who asks
- * whether somebody lives then takes it that he does. */
+/* For a file that could not be opened: whether errno says only that this process lacks descriptors or memory. A caller
+ * that asks whether the run lives must then assume that it does. */
 bool mr_run_lock_cannot_tell(void);
 
 #endif

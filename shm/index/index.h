@@ -9,7 +9,7 @@
  *
  * Trust: attach checks the header against the image's length, and every access checks the offsets that it follows.
  * A damaged image gives MR_E_CORRUPT or wrong values, never an access outside of it. The image must not change or
- * shrink while it is attached: whoever makes the descriptor seals it, or keeps it to itself.
+ * shrink while it is attached: the process that makes the descriptor seals it, or keeps it to itself.
  *
  * All functions are safe from any number of threads; none blocks, except for page faults.
  */

@@ -119,7 +119,7 @@ static int add_string(struct mr_index_builder *b, const char *text)
 
 struct mr_index_builder *mr_index_builder_new(const struct mr_index_source *source, int fd)
 {
-    static const struct mr_index_header empty; /* no magic: an image that is not completed is none */
+    static const struct mr_index_header empty; /* no magic: an image that is not completed is not valid */
     struct mr_index_builder *b = NULL;
     if ((unsigned)source->scheme > MR_SCHEME_S3 || (unsigned)source->version_kind >= MR_INDEX_VERSION_KINDS) {
         mr_error_set(MR_E_USAGE, "index: scheme %u or version kind %u is unknown", source->scheme,
@@ -183,6 +183,7 @@ uint64_t mr_index_builder_count(const struct mr_index_builder *b)
     return b->h.count;
 }
 
+/* Adds the SHA-256 of these bytes, not the bytes themselves, to the digest. */
 static int hash_block(struct mr_index_builder *b, const void *data, size_t length)
 {
     uint8_t hash[MR_INDEX_DIGEST_BYTES];
@@ -270,7 +271,7 @@ static int shown(size_t length)
     return (int)(length < SHOWN_NAME ? length : SHOWN_NAME);
 }
 
-/* Refuses a name that no index may hold. */
+/* Refuses a name that an index may not hold. */
 static int index_build_check_name(const char *name, size_t length)
 {
     if (length > 0 && length <= MR_INDEX_NAME_MAX && !memchr(name, '\0', length))
@@ -303,6 +304,7 @@ static int check_order(const struct mr_index_builder *b, const char *name, size_
     return 0;
 }
 
+/* Does not check the order of names: keys of samples have none. */
 static int index_build_add(struct mr_index_builder *b, const char *name, size_t name_length, uint64_t size,
                            uint64_t version, uint32_t crc32c, bool has_crc32c)
 {
@@ -362,6 +364,7 @@ int mr_index_builder_add(struct mr_index_builder *b, const char *name, size_t na
 
 /* ---- samples ---- */
 
+/* The name of the shard added last; "" before the first. */
 static const char *last_shard(const struct mr_index_builder *b, size_t *length)
 {
     struct mr_index_shard_row row = {0};
@@ -541,7 +544,7 @@ static int index_build_complete(struct mr_index_builder *b)
     return 0;
 }
 
-/* Everything but the magic, then the magic: a file that was left in between is no image. */
+/* Writes everything but the magic, then the magic: a file that was abandoned in between is not an image. */
 static int finish_file(struct mr_index_builder *b)
 {
     uint64_t magic = MR_INDEX_MAGIC;

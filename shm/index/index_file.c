@@ -76,7 +76,8 @@ static void put_u32(uint8_t *at, uint32_t value)
 
 /* ---- writing ---- */
 
-/* What is packed is looked at once, at the end: a buffer that could not grow once would go on without that piece. */
+/* What is packed is checked once, at the end: a buffer that failed to grow would otherwise continue without that
+ * piece. */
 struct header {
     msgpack_sbuffer bytes;
     bool failed;
@@ -544,7 +545,7 @@ struct unpacking {
     const uint64_t *offsets; /* of the blocks in the file */
     int fd;
     unsigned char *image;
-    _Atomic uint64_t next; /* block that nobody has taken yet */
+    _Atomic uint64_t next; /* next block to take: no thread has it yet */
     _Atomic int failed;    /* one thread that failed stops all */
     enum mr_code code;     /* of the first that failed; it alone writes, readers join it first */
     char text[256];
@@ -588,6 +589,7 @@ static void *unpack_some(void *arg)
     return NULL;
 }
 
+/* The error of the first thread that failed becomes this thread's. */
 static int unpack_all(struct unpacking *u)
 {
     cpu_set_t cpus;

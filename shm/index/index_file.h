@@ -39,7 +39,7 @@ struct mr_index_file {
     char *endpoint, *bucket;
     struct mr_strings prefixes, exclude_classes; /* classes in lower case, sorted */
     uint64_t objects, bytes, largest, requests;
-    uint64_t shards; /* 0: of whole objects; else `objects` are samples in so many shards */
+    uint64_t shards; /* 0: of whole objects; else `objects` are samples in that many shards */
     uint64_t dropped[MR_DROP_KINDS];
     int64_t created_wall_ns; /* when the listing began */
     char digest[MR_INDEX_DIGEST_SIZE];

@@ -9,7 +9,7 @@
  * strings: bucket, endpoint and prefixes, each with its NUL. directory: 64-bit offsets of the blocks and of their end.
  * A block holds MR_INDEX_BLOCK objects (the last one fewer) and refers to nothing outside of itself:
  *
- *     block header | sizes | versions | bitmap of who has a crc32c | crc32c | names
+ *     block header | sizes | versions | bitmap of those with a crc32c | crc32c | names
  *
  * sizes and versions: entries x width bytes, to be added to the block's base. crc32c: as crc_mode says. names: each is
  * varint(bytes shared with the name before it), varint(bytes that follow), those bytes. No padding anywhere; nothing
@@ -82,18 +82,18 @@ struct mr_index_block_header {
     uint8_t entries;
 };
 
-/* Writes all of it, whatever pwrite takes at a time: 0, or -1 (IO). Blocks. In index_build.c. */
+/* Writes all of it, however little pwrite takes at a time: 0, or -1 (IO). Blocks. In index_build.c. */
 int mr_index_write_at(int fd, const void *data, size_t length, uint64_t offset);
 
-/* By bytes; where one begins the other, the shorter comes first. */
+/* By bytes; if one is a prefix of the other, the shorter comes first. */
 static inline int mr_index_compare_names(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     int order = memcmp(a, b, a_length < b_length ? a_length : b_length);
     return order ? order : (a_length > b_length) - (a_length < b_length);
 }
 
-/* The digest in the header is that of the image: SHA-256 over the SHA-256 of each block, and of the shards where there are
- * some. 0 or -1 (CORRUPT, NO_MEMORY). */
+/* Checks the header's digest against the image: SHA-256 over the SHA-256 of each block, and of the shards if there are
+ * any. 0 or -1 (CORRUPT, NO_MEMORY). */
 int mr_index_check_digest(const struct mr_index *index);
 
 #endif

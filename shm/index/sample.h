@@ -2,8 +2,8 @@
  * sample.h - samples in a tar archive, by the layout of WebDataset: consecutive members whose names have one key.
  *
  * A name is a key and a suffix, split at the first dot of its last component: "a.b/c.seg.png" has the key "a.b/c" and
- * the suffix "seg.png"; "d/.x" has the key "d/" and the suffix "x". What has no suffix, is no regular file, or lies
- * under a first component like "__meta__" is no member of any sample, and does not end one.
+ * the suffix "seg.png"; "d/.x" has the key "d/" and the suffix "x". A name without a suffix, what is not a regular
+ * file, and what lies under a first component like "__meta__" belongs to no sample, and does not end one.
  */
 #ifndef MR_SHM_INDEX_SAMPLE_H
 #define MR_SHM_INDEX_SAMPLE_H
@@ -31,7 +31,7 @@ struct mr_sample_range {
 struct mr_sample_group {
     bool open;                     /* `sample` has a member */
     uint64_t skipped;              /* members of no sample */
-    struct mr_sample_range sample; /* the one that may go on */
+    struct mr_sample_range sample; /* the open one, to which members may be added */
 };
 
 /* The member begins another sample than the one that is open: that one is complete, to be taken before

@@ -5,8 +5,9 @@
  * Entries are in the order of shards and, in a shard, of offsets; an entry's name is the sample's key, which need be
  * neither ascending nor unique. The digest covers the shards' names, sizes and versions.
  *
- * An entry of 0 bytes is no sample, which has a header at least: it stands for the rest of a shard that is damaged there
- * or cut, is the shard's last, and its name says what is wrong. Reading it is an error, whose fate on_error decides.
+ * An entry of 0 bytes is not a sample, which has at least a header: it stands for the rest of a shard that is damaged
+ * there or cut, is the shard's last, and its name says what is wrong. Reading it is an error; on_error decides what
+ * follows from it.
  *
  * mr_index_locate is for readers that serve both kinds. All functions are safe from any number of threads.
  */

@@ -18,7 +18,7 @@ enum {
     PREFIX_BYTES = 155,
 };
 
-#define SIZE_MAX_BYTES (UINT64_C(1) << 62) /* larger sizes could overflow what is added to them */
+#define SIZE_MAX_BYTES (UINT64_C(1) << 62) /* larger sizes could overflow sums */
 
 enum type {
     REGULAR = '0',
@@ -103,7 +103,7 @@ static bool all_zero(const unsigned char *block)
     return block[0] == 0 && memcmp(block, block + 1, MR_TAR_BLOCK - 1) == 0;
 }
 
-/* What an archive's first bytes are instead; NULL. */
+/* What the first bytes are if they are not those of a tar archive; NULL. */
 static const char *disguise(const unsigned char *bytes)
 {
     static const struct {
@@ -270,13 +270,13 @@ static bool is_regular(const struct mr_tar *tar, unsigned char type)
     return type == REGULAR || type == CONTIGUOUS;
 }
 
-/* Links, devices, folders and FIFOs have no data, whatever their size says. */
+/* Links, devices, folders and FIFOs have no data, whatever their size field says. */
 static bool has_data(unsigned char type, bool regular)
 {
     return regular || (type != REGULAR_OLD && (type < '1' || type > '6'));
 }
 
-/* Describes the member whose header is at tar->at, and moves to the header behind its data. */
+/* Describes the member whose header is at tar->at, and moves to the header after its data. */
 static enum mr_tar_event take_member(struct mr_tar *tar, const unsigned char *header, uint64_t size,
                                      struct mr_tar_member *member)
 {

@@ -59,10 +59,10 @@ struct mr_tar_member {
 };
 
 void mr_tar_init(struct mr_tar *tar, uint64_t size);
-/* After MR_TAR_END and MR_TAR_ERROR there is no further call. The end is a block of zeros, or the archive's. */
+/* Must not be called after MR_TAR_END or MR_TAR_ERROR. The end is a block of zeros, or the archive's. */
 enum mr_tar_event mr_tar_next(struct mr_tar *tar, const unsigned char *bytes, size_t length,
                               struct mr_tar_member *member);
-/* Goes on behind the data of a member that is known without its header; between members. */
+/* Continues after the data of a member that is known without its header; only between members. */
 void mr_tar_skip(struct mr_tar *tar, const struct mr_tar_member *member);
 
 #endif

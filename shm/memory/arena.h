@@ -6,8 +6,8 @@
  * out: the producer gives it to heads of lanes itself (shm/ring/producer.h). The arena's bytes are shared, these tables
  * are not.
  *
- * An arena that grows has memory behind its first pages only, the backed ones: nothing behind them is given out. Who
- * owns it makes more of them (mr_arena_extend), and takes them back once nothing is in use (mr_arena_shrink).
+ * An arena that grows has memory for its first pages only, the backed ones: nothing beyond them is given out. Its owner
+ * adds to them (mr_arena_extend), and reclaims them once nothing is in use (mr_arena_shrink).
  */
 #ifndef MR_SHM_MEMORY_ARENA_H
 #define MR_SHM_MEMORY_ARENA_H
@@ -25,9 +25,9 @@ struct mr_arena *mr_arena_new(uint64_t size_bytes, uint64_t reserve_bytes, uint6
 void mr_arena_destroy(struct mr_arena *arena);
 /* A run of bytes rounded up to pages (bytes > 0): its offset, or -1: no room now. */
 int64_t mr_arena_alloc(struct mr_arena *arena, uint64_t bytes);
-/* The first bytes of it have memory behind them now. */
+/* The first backed_bytes of it have memory now. */
 void mr_arena_extend(struct mr_arena *arena, uint64_t backed_bytes);
-/* Only these, from now on. false: a run is in use, and nothing was done. */
+/* Only the first backed_bytes of it, from now on. false: a run is in use, and nothing was done. */
 bool mr_arena_shrink(struct mr_arena *arena, uint64_t backed_bytes);
 uint64_t mr_arena_backed_bytes(const struct mr_arena *arena);
 /* Marks a run as used: after a restart, before any alloc. false: it overlaps one that is used, or lies outside of what

@@ -21,7 +21,7 @@ struct mr_prefault {
     bool ends;
 };
 
-/* The chunk that the byte at `at` lies in: false where the kernel cannot. */
+/* Touches the chunk that the byte at `at` lies in: false if the kernel cannot. */
 static bool touch(struct mr_prefault *prefault, uint64_t at, uint64_t end)
 {
     uint64_t chunk = at / MR_PREFAULT_CHUNK, from = chunk * MR_PREFAULT_CHUNK, bytes = MR_PREFAULT_CHUNK;

@@ -19,7 +19,7 @@ struct mr_prefault;
 /* touched: a byte for each chunk of the arena, 1 once it is in the page tables; shared by the threads of this process.
  * NULL: no thread could be started. Both outlive the handle. */
 struct mr_prefault *mr_prefault_new(unsigned char *arena, uint64_t offset, uint64_t bytes, _Atomic uint8_t *touched);
-/* Lets it go on up to `to` bytes from the offset. Does not wait. */
+/* Lets the thread continue up to `to` bytes from the offset. Does not wait. */
 void mr_prefault_ahead(struct mr_prefault *prefault, uint64_t to);
 /* Waits for the chunk that is being done. NULL is allowed. */
 void mr_prefault_destroy(struct mr_prefault *prefault);

@@ -26,7 +26,7 @@
 #define SHM_DIR     "/dev/shm"
 #define NAME_PREFIX "millrace."
 
-/* When a process started, in clock ticks since boot (proc(5), stat's field 22): with its id it names it for ever. 0: no
+/* When a process started, in clock ticks since boot (proc(5), stat's field 22): with its id it names it forever. 0: no
  * such process. */
 static uint64_t start_ticks(pid_t pid)
 {

@@ -1,5 +1,5 @@
 /*
- * segment.h - shared memory without a name: made by the supervisor, passed by SCM_RIGHTS, gone with its last holder.
+ * segment.h - shared memory without a name: made by the supervisor, passed by SCM_RIGHTS, freed with its last holder.
  *
  * "posix": O_TMPFILE in /dev/shm; where that fails, shm_open and shm_unlink (a kill in between leaves a name
  * "millrace.<run>.<n>", which mr_segment_sweep removes once its run is dead). "memfd": memfd_create. "auto": posix if

@@ -70,7 +70,7 @@ int mr_meter_new(struct mr_meter *meter, uint32_t workers, uint32_t rank, uint32
     mr_counter_set(meter->loop, MR_LC_WORKERS, workers);
     meter->shared->version = MR_METER_VERSION;
     meter->shared->blocks = blocks;
-    /* M0: all of the above is visible to who sees the magic. Pairs with M1 in mr_meter_map. */
+    /* M0: all of the above is visible to a process that sees the magic. Pairs with M1 in mr_meter_map. */
     atomic_store_explicit(&meter->shared->magic, MR_METER_MAGIC, memory_order_release);
     return 0;
 }

@@ -1,11 +1,11 @@
 /*
- * meter.h - what the loop of a training waits for, in memory that the supervisor reads too.
+ * meter.h - what a training loop waits for, in memory that the supervisor reads too.
  *
  * A meter belongs to one loader of one rank: a memfd of the training process, whose descriptor the supervisor is sent.
- * It has a block of counters (shm/ring/counters.h) for the loop, and one for each DataLoader worker. The workers measure
- * themselves and send the times with each batch, so that the training process alone writes: whoever reads needs no lock,
- * and sees values that need not fit each other. With the process the memory is gone; `ended` says so earlier. Pairing
- * labels (M = meter):
+ * It has a block of counters (shm/ring/counters.h) for the loop, and one for each DataLoader worker. The workers
+ * measure themselves and send the times with each batch, so that the training process alone writes: a reader needs no
+ * lock, and sees values that need not be consistent. The memory ends with that process; `ended` says so earlier.
+ * Pairing labels (M = meter):
  *   M0 _new  magic (release)  -> M1 _map (acquire): version, blocks, the blocks of counters
  *
  * None of the functions blocks, and none but _new and _map allocates.
@@ -28,8 +28,7 @@ struct mr_meter_shared {
     _Atomic uint64_t magic; /* by the training process, last (M0); by the supervisor, first (M1) */
     uint32_t version;       /* this one and `blocks`: constant from M0 on */
     uint32_t blocks;        /* of workers */
-    _Atomic uint32_t
-        ended; /* 1: its process has unmapped it, and who reads it should; relaxed: nothing follows by it */
+    _Atomic uint32_t ended; /* 1: its process has unmapped it, and a reader should too; relaxed: it orders nothing */
     uint8_t reserved[44];
 };
 
@@ -55,8 +54,8 @@ struct mr_meter_times {
     uint64_t delay;  /* that this thread waited for a core */
 };
 
-/* The values of a meter, those of its workers summed up; ns. In the order of enum mr_loop_counter, up to its gauges, and
- * of enum mr_loader_counter. */
+/* The values of a meter, those of its workers summed up; ns. In the order of enum mr_loop_counter, up to its gauges,
+ * and of enum mr_loader_counter. */
 struct mr_meter_sums {
     union {
         struct {
@@ -86,17 +85,17 @@ void mr_meter_close_in_child(struct mr_meter *meter);
 
 /* An iteration begins. */
 void mr_meter_begin(struct mr_meter *meter, uint32_t epoch, uint32_t cores);
-/* The loop wants its next batch; 0: it wants none any more. */
+/* The loop wants its next batch, since now_ns; 0: it no longer wants one. */
 void mr_meter_ask(struct mr_meter *meter, int64_t now_ns);
-/* It has it. arrived_ns: when it was there to be copied to the device; 0: it was not copied. saved_ns: of the time since
- * the last batch, in calls of checkpoints. */
+/* The loop has its batch. arrived_ns: when it was there to be copied to the device; 0: it was not copied. saved_ns: of
+ * the time since the last batch, in calls of checkpoints. */
 void mr_meter_take(struct mr_meter *meter, int64_t asked_ns, int64_t taken_ns, int64_t arrived_ns, uint64_t saved_ns,
                    const struct mr_meter_times *made);
 
 /* The spans of a batch for `millrace trace`: by the thread that made it. */
 void mr_meter_trace_made(const struct mr_meter_times *made);
 
-/* Anybody. */
+/* Any process. */
 static inline bool mr_meter_has_ended(const struct mr_meter *meter)
 {
     return atomic_load_explicit(&meter->shared->ended, memory_order_relaxed) != 0;

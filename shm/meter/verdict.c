@@ -179,7 +179,7 @@ static double busy_of(const struct mr_meter_sums *sums)
     return (double)(sums->store + sums->transform + sums->extent + sums->collate + sums->pack);
 }
 
-/* A late batch is put down to what its workers did meanwhile, all batches of the stretch together. */
+/* A late batch is attributed to what its workers did meanwhile, all batches of the stretch together. */
 static void find_waits(const struct mr_meter_sums *sums, struct mr_verdict *verdict)
 {
     double batches = sums->batches > 0 ? (double)sums->batches : 1, busy = busy_of(sums);
@@ -242,13 +242,13 @@ static struct work work_of(const struct mr_meter_sums *sums)
     return work;
 }
 
-/* Others have more than this share of the cores. */
+/* Other processes have more than this share of the cores. */
 static bool others_have(double share, const struct work *work, const struct mr_node *node)
 {
     return node->watched > 0 && (double)node->others > share * (double)node->watched * work->cores;
 }
 
-/* Why workers do not get on, though they have work: the machine's part. */
+/* Why workers make no progress although they have work: the machine's part. */
 static enum mr_cause starved(const struct work *work, const struct mr_node *node)
 {
     double watched = (double)node->watched;
@@ -259,7 +259,7 @@ static enum mr_cause starved(const struct work *work, const struct mr_node *node
         return MR_CAUSE_SWAP;
     if (work->delay < MUCH)
         return MR_CAUSE_NONE;
-    /* Where the workers alone would fit the cores, less is enough: nobody but others can be what they wait for. */
+    /* If the workers alone would fit the cores, less is enough: only other processes can be what they wait for. */
     bool fit = work->workers * (work->cpu + work->delay) <= work->cores + 0.01;
     if (others_have(fit ? MUCH / 2 : MUCH, work, node))
         return MR_CAUSE_NEIGHBOURS;
@@ -354,7 +354,7 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
 
 /* ---- the verdict ---- */
 
-/* Tensors had to go by the queue. Of the batches that the loop keeps, only those in their memory are counted. */
+/* Tensors had to go through the queue. Of the batches that the loop keeps, only those in their memory are counted. */
 static void find_room_cause(const struct mr_batch_counts *batches, struct mr_verdict *verdict)
 {
     double kept = batches->batches > 0 ? (double)batches->held / (double)batches->batches : 0;

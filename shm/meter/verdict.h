@@ -2,8 +2,8 @@
  * verdict.h - why a training loop waits, in one word, one line and a thing to try: the rules, and nothing else.
  *
  * They read three kinds of numbers over one stretch of time: what a loader has measured (meter.h), what its node has
- * (mr_node: the supervisor's, on the board), and what the memory of batches has counted (batch.h). A stage is named only
- * where the loop stands still for it; one that is slow and ready in time is not. What the stage lacks is its cause.
+ * (mr_node: the supervisor's, on the board), and what the memory of batches has counted (batch.h). A stage is named
+ * only if the loop stands still for it; one that is slow but ready in time is not. What the stage lacks is its cause.
  */
 #ifndef MR_SHM_METER_VERDICT_H
 #define MR_SHM_METER_VERDICT_H
@@ -31,8 +31,8 @@ enum mr_stage {
 
 enum mr_cause {
     MR_CAUSE_NONE,
-    /* why a sample is not there: counted on the board, second by second */
-    MR_CAUSE_LISTING,     /* nobody can read before it is done */
+    /* why a sample is not READY: counted on the board, second by second */
+    MR_CAUSE_LISTING,     /* no reader can begin before it is done */
     MR_CAUSE_MEMORY,      /* the arena is full of what readers have not taken, or is too small for their windows */
     MR_CAUSE_THROTTLED,   /* 429, SlowDown */
     MR_CAUSE_CONNECTIONS, /* all are in use, and the configuration sets their number */
@@ -64,7 +64,7 @@ enum mr_cause {
 struct mr_node {
     uint64_t waits[MR_NODE_CAUSES]; /* ns that readers have waited, by cause; [MR_CAUSE_SAVING] beside the others */
     uint64_t watched;               /* ns that the machine was watched */
-    uint64_t others;                /* ns of CPU that processes of others had meanwhile */
+    uint64_t others;                /* ns of CPU that other processes had meanwhile */
     uint64_t quota;                 /* ns that the cgroup was stopped by its quota */
     uint64_t swapped;               /* pages that were read from swap */
     /* now */
@@ -87,7 +87,7 @@ void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *nod
                      const struct mr_batch_counts *batches, struct mr_verdict *verdict);
 /* Share of its time that the loop waited. */
 double mr_verdict_wait_share(const struct mr_meter_sums *sums);
-/* What comes behind "limited by" for a cause of the node's. Writes a sentence of what is so and what to try. */
+/* What comes after "limited by" for a cause of the node's: a sentence of what is so and what to try. */
 void mr_verdict_node_text(enum mr_cause cause, const struct mr_node *node, char *text, size_t size);
 /* "store", "latency": lower case, constant. */
 const char *mr_stage_name(enum mr_stage stage);

@@ -1,9 +1,10 @@
 /*
  * ahead.h - how many samples a consumer asks for before it takes them: a number, or one that follows what it waits for.
  *
- * It doubles when the consumer waits though all that it may ask for is asked for, once for all that was asked for then;
- * that is what hides a store's latency. It goes back by a quarter, never below where it began, once the whole of it was
- * taken and half of it lay there ready each time. Private to the consumer; no clock and no memory of its own.
+ * It doubles when the consumer has to wait although it has asked for all that it may, and not again until the samples
+ * that were asked for by then are taken; this hides a store's latency. It shrinks by a quarter, never below its first
+ * value, once that many samples in a row were taken with half of them READY each time. Private to the consumer; no
+ * clock and no memory of its own.
  */
 #ifndef MR_SHM_RING_AHEAD_H
 #define MR_SHM_RING_AHEAD_H
@@ -11,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where nobody says how far: at first, and at most. */
+/* Where no distance is given: the first value, and the maximum. */
 #define MR_AHEAD_FIRST 256u
 #define MR_AHEAD_MOST  1024u
 
@@ -25,11 +26,11 @@ struct mr_ahead {
 
 /* first == most: a number. */
 void mr_ahead_init(struct mr_ahead *ahead, uint32_t first, uint32_t most);
-/* A sample is taken. half_ready: the one that lies half of `now` behind it is there already; not looked at while now is
- * first. true: now is less. */
+/* A sample was taken. half_ready: the one that lies half of `now` after it is READY already; ignored while now is
+ * first. true: now has become less. */
 bool mr_ahead_taken(struct mr_ahead *ahead, bool half_ready);
-/* The consumer is about to wait; asked: samples asked for and not taken. true: now is more, ask for more. Call it where
- * `now` keeps it from asking. */
+/* The consumer is about to wait, and `now` keeps it from asking for more. asked: samples asked for and not taken. true:
+ * now has become more, ask for more. */
 bool mr_ahead_waits(struct mr_ahead *ahead, uint32_t asked);
 
 #endif

@@ -11,11 +11,11 @@
 #include "shm/ring/mutant.h"
 
 #define PAGE_BYTES      UINT64_C(4096)
-#define HEAD_ALIGN      (UINT64_C(2) << 20) /* huge pages begin at their multiples */
+#define HEAD_ALIGN      (UINT64_C(2) << 20) /* huge pages begin at multiples of it */
 #define SLOT_BYTES_MIN  (UINT64_C(64) << 20)
-#define ADDRESSES_MAX   (UINT64_C(4) << 40)  /* of 128 TiB: a process has other uses for them */
-#define GROW_SMALL      (UINT64_C(64) << 10) /* extents are multiples of it, */
-#define GROW_LARGE      (UINT64_C(2) << 20)  /* and of it from here on */
+#define ADDRESSES_MAX   (UINT64_C(4) << 40)  /* of 128 TiB: a process needs the rest for other things */
+#define GROW_SMALL      (UINT64_C(64) << 10) /* extents are multiples of this, */
+#define GROW_LARGE      (UINT64_C(2) << 20)  /* and of this from this size on */
 #define GROW_AHEAD_PART 8u                   /* an eighth more than is asked for: sizes differ from batch to batch */
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -112,7 +112,7 @@ int mr_batch_attach(struct mr_batch_arena *arena, void *segment, uint64_t size, 
     return 0;
 }
 
-/* Of a mapping that is the arena's from here on; it is undone on error. */
+/* Attaches a mapping, which is the arena's from here on; unmapped on error. */
 static int adopt(struct mr_batch_arena *arena, void *at, uint64_t size, int fd)
 {
     if (mr_batch_attach(arena, at, size, fd) == 0)
@@ -133,7 +133,7 @@ int mr_batch_map(struct mr_batch_arena *arena, int fd)
     return adopt(arena, at, size, fd);
 }
 
-/* One try with so many addresses for a slot. */
+/* One attempt with format->slot_bytes addresses for each slot. */
 static int make(struct mr_batch_arena *arena, const struct mr_batch_format *format)
 {
     uint64_t size = mr_batch_size(format);
@@ -241,7 +241,7 @@ bool mr_batch_reserve(struct mr_batch_arena *arena, uint32_t lane, uint64_t view
     if (!best)
         return false;
     *filling = mr_word(MR_FILLING, 0, 0, mr_word_lap(word) + 1);
-    /* B3 pairs with B2: nobody else changes an EMPTY word, so this cannot fail but in a damaged segment. */
+    /* B3 pairs with B2: no other process changes an EMPTY word, so this fails only in a damaged segment. */
     return swap(best, word, *filling, memory_order_acquire);
 }
 
@@ -258,8 +258,8 @@ bool mr_batch_grow(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, u
     wanted = round_up(wanted, wanted >= GROW_LARGE ? GROW_LARGE : GROW_SMALL);
     if (wanted > arena->slot_bytes)
         wanted = arena->slot_bytes;
-    /* First it is counted, then made: two workers that grow at once may both be refused, never both be served. The
-     * memory is asked for here: what the segment knows of its free pages is for files without holes. */
+    /* Counted first, then allocated: two workers that grow at once may both be refused, but never exceed the limit
+     * together. Free memory is checked here: the segment's own check is for files without holes. */
     atomic_store_explicit(&line->claim, wanted, memory_order_seq_cst);
     mr_fence_full(); /* B6 pairs with itself */
     uint64_t offset = (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);

@@ -1,4 +1,4 @@
-/* board.c - the supervisor's notice board: made once, mapped read-only by everybody else. */
+/* board.c - the supervisor's notice board: made once, mapped read-only by all other processes. */
 #include "shm/ring/board.h"
 
 #include <stdio.h>

@@ -49,18 +49,18 @@ struct mr_board {
     uint32_t supervisor_pid;
     _Atomic uint32_t state;     /* enum mr_supervisor_state */
     _Atomic uint32_t producers; /* P: how the blocks are dealt; 0 until the arenas are divided */
-    _Atomic uint32_t division;  /* counts the divisions; stored before that P (B1). A hint: a lane's own word counts */
+    _Atomic uint32_t division;  /* counts the divisions; stored before that P (B1). A hint: a lane's own field counts */
     char run_id[40];            /* uuid of this run */
     uint32_t silence_ms;        /* supervisor.silence_ms; constant */
     uint32_t reserved1;
-    /* The supervisor's sign of life: it alone adds to it, from its loop, at least once a second. Whoever waits for the
-     * supervisor looks at it (relaxed: nothing else is read by it), from its waits alone: never on the way of a sample
-     * that is there. */
+    /* The supervisor's sign of life: it alone adds to it, from its loop, at least once a second. A process reads it
+     * (relaxed: it orders nothing else) only while it waits for the supervisor: never on the path of a sample that is
+     * READY. */
     _Alignas(64) _Atomic uint64_t beat;
     _Alignas(64) struct mr_board_producer producer[MR_PRODUCERS_MAX];
     struct mr_board_dataset dataset[MR_DATASETS_MAX];
-    /* MR_ROLE_NODE: what readers wait for, and what the machine is short of. By the supervisor alone, once a second; read
-     * by trainers (relaxed, each value by itself: counters.h). */
+    /* MR_ROLE_NODE: what readers wait for, and what the machine is short of. Written by the supervisor alone, once a
+     * second; read by trainers (relaxed, each value by itself: counters.h). */
     struct mr_counters node;
 };
 

@@ -2,8 +2,8 @@
  * cells.c - neighbours in one request: which tickets are of one cell, and which of them a job takes together.
  *
  * `cells` of a lane are a private copy of what its tickets said when they were seen to be posted, so that a search for
- * the others of a cell reads a few kilobytes and not each ticket. A copy may be out of date: each hit is looked at again,
- * and what is claimed is checked once more behind the claim.
+ * the others of a cell reads a few kilobytes and not each ticket. A copy may be out of date: each hit is checked
+ * against its ticket, and what is claimed is checked once more after the claim.
  */
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ void mr_cells_note(struct mr_producer_lane *pl, uint32_t slot)
     pl->has_cells |= pl->cells[slot] != 0;
 }
 
-/* Its word says so, whatever the hint does; loaded (acquire) before its request is read. */
+/* The word decides, whatever the hint says; it is loaded (acquire) before the request is read. */
 static bool is_posted(const struct mr_lane *lane, uint64_t number)
 {
     uint64_t word = mr_lane_load(lane, mr_lane_slot(lane, number));
@@ -42,7 +42,8 @@ void mr_cells_note_posted(struct mr_producer_lane *pl, uint64_t posted)
 {
     if (mr_lane_distance(&pl->lane, posted, pl->noted) > (int64_t)pl->lane.window)
         pl->noted = mr_lane_wrap(&pl->lane, posted - pl->lane.window);
-    /* Of a consumer that is posting right now, words are there before the hint: they would pass for tickets of no cell. */
+    /* A consumer that is posting right now stores words before the hint: those would pass for tickets without a
+     * cell. */
     for (uint32_t i = 0; i < pl->lane.window; i++) {
         if (mr_lane_distance(&pl->lane, posted, pl->noted) <= 0 && !is_posted(&pl->lane, pl->noted))
             break;
@@ -59,9 +60,9 @@ bool mr_cells_home(const struct mr_producer_lane *pl, uint32_t slot, unsigned pr
     return true;
 }
 
-/* Half of what is posted: then a cell is whole when its first ticket is begun, where all of it lies within the other
- * half. `taken` and `posted` are the consumer's hints, nothing that they count is read because of them. That
- * its consumer sleeps over a ticket that waits here is prevented by `want` (W2-W3), as for any other. */
+/* A ticket in the farther half of what is posted waits, so that a cell that fits into the nearer half is complete when
+ * its first ticket is started. `taken` and `posted` are the consumer's hints: nothing that they count is read because
+ * of them. `want` (W2-W3) keeps the consumer from sleeping over a ticket that waits here, as over any other. */
 bool mr_cells_may_wait(const struct mr_producer_lane *pl, uint64_t number)
 {
     const struct mr_lane *lane = &pl->lane;
@@ -85,7 +86,7 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Pending tickets of that key near the object `first`, in the same stored object, with their places in it. */
+/* PENDING tickets of that key near the object `first`, in the same stored object, with their places in it. */
 static unsigned gather(struct mr_producer *producer, uint64_t key, uint64_t first, uint64_t stored,
                        struct mr_planned found[FOUND_MAX])
 {
@@ -119,7 +120,8 @@ static unsigned gather(struct mr_producer *producer, uint64_t key, uint64_t firs
     return count;
 }
 
-/* Sorts them and leaves out what overlaps another: a sample that is asked for twice. Where the pick is then. */
+/* Sorts them by place, and drops what overlaps another: a sample that is asked for twice. Returns the pick's new index;
+ * *count or more: it is not among them. */
 static unsigned put_in_order(struct mr_planned *found, unsigned *count, const struct mr_planned *pick)
 {
     unsigned kept = 0, at = FOUND_MAX;
@@ -143,7 +145,8 @@ static uint64_t bytes_of(const struct mr_planned *found, unsigned low, unsigned 
     return found[high].at + found[high].bytes - found[low].at;
 }
 
-/* Of found[low .. high], around the pick: gaps and sum as small as they must be. */
+/* Chooses found[low .. high] around the pick: no gap over gap_bytes, no more than cell_bytes in all, and no more than
+ * there is room for. */
 static void cut(struct mr_producer *producer, const struct mr_planned *found, unsigned count, unsigned pick,
                 unsigned *low, unsigned *high)
 {
@@ -179,7 +182,7 @@ bool mr_cells_plan(struct mr_producer *producer, struct mr_job_plan *plan)
         return false;
     unsigned count = gather(producer, key, request.object, place.stored, found), low, high;
     unsigned at = put_in_order(found, &count, &pick);
-    if (at >= count) /* somebody else has it meanwhile */
+    if (at >= count) /* another producer has claimed it meanwhile */
         return false;
     cut(producer, found, count, at, &low, &high);
     if (low == high)

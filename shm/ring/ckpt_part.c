@@ -303,6 +303,7 @@ bool mr_ckpt_part_take(struct mr_ckpt_lane *lane, uint64_t *number, uint64_t *he
     }
 }
 
+/* Ignores a number beyond the table. */
 static void write_record(struct mr_ckpt_lane *lane, uint64_t number, const struct mr_ckpt_part_record *record)
 {
     if (number >= MR_CKPT_PARTS_MAX)
@@ -441,7 +442,7 @@ unsigned mr_ckpt_part_recover_worker(struct mr_ckpt_lane *lane)
             ready = mr_word(MR_EMPTY, 0, 0, mr_word_lap(word));
         /* Supervisor, the worker being dead: acquire its P1, release to the next one's P1. */
         if (!swap(&lane->tickets[slot], &word, ready, memory_order_acq_rel))
-            continue; /* nobody else may change a dead worker's word: damage */
+            continue; /* no other process may change a dead worker's word: damage */
         check_fate(lane, &lane->tickets[slot], ready);
         count++;
     }
@@ -454,7 +455,7 @@ enum mr_fate mr_ckpt_part_recover_trainer(struct mr_ckpt_lane *lane)
 {
     for (uint32_t slot = 0; slot < lane->slots; slot++) {
         uint64_t word = mr_ckpt_part_load(lane, slot);
-        if (mr_word_state(word) == MR_FILLING) /* supervisor, the trainer being dead: nobody else may change it */
+        if (mr_word_state(word) == MR_FILLING) /* supervisor, the trainer being dead: no other process may change it */
             swap(&lane->tickets[slot], &word, mr_word(MR_EMPTY, 0, 0, mr_word_lap(word)), memory_order_acq_rel);
     }
     enum mr_fate fate = mr_ckpt_part_fate(lane);

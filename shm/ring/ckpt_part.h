@@ -22,18 +22,18 @@
  *
  * Each change is one CAS: with a plain flag a promise can be lost between a worker's load and its abort. A seal needs
  * ADOPTED, since the supervisor tells a trainer of its lane before it tells the worker: if it dies between the two,
- * nobody is left who knows the lane (tests/model/ckpt_parts.pml). A sealed lane is finished whatever happens to the
- * trainer; an open one of a dead trainer or of a dead supervisor is aborted. What a worker's successor needs to continue
- * or abort the upload lies here: upload id, each part's answer (stored before its word leaves HELD), complete_sent
- * (stored before the request).
+ * no process is left that knows the lane (tests/model/ckpt_parts.pml). A sealed lane is finished whatever happens to
+ * the trainer; an open one of a dead trainer or of a dead supervisor is aborted. What a worker's successor needs to
+ * continue or abort the upload lies here: upload id, each part's answer (stored before its word leaves HELD),
+ * complete_sent (stored before the request).
  *
  * The functions are the table and nothing else: they never block and are safe against a SIGKILL between any two
  * instructions of any participant (tests/crash/ckpt_parts.c single-steps them). Pairing labels (P = part):
  *   P0 publish  word READY (seq_cst)      -> P1 take: length, the bytes in the arena
- *   P2 done     record, then the word     -> P3 fill, in_use: the memory may be written again; P4 whoever completes: the
- *                                              record
+ *   P2 done     record, then the word     -> P3 fill, in_use: the memory may be written again; P4 the worker that
+ *                                              completes: the record
  *      (unfill and recovery of a trainer end with the same release: P3)
- *   P5 seal     totals, then fate SEALED  -> P6 who sees SEALED: the totals
+ *   P5 seal     totals, then fate SEALED  -> P6 a load of SEALED: the totals
  *      (nothing else is ordered by the fate: adopt and its recovery say only who lives)
  *   P7 a change of a word, fence, fate read  <->  P8 fate ABORTED, fence, words swept: whichever comes second sees the
  *      other, so that no word stays in an aborted lane
@@ -94,7 +94,7 @@ struct mr_ckpt_part_shared {
     /* trainer's line */
     _Alignas(64) _Atomic uint64_t want; /* what the trainer waits for, 0: nothing */
     uint8_t reserved1[56];
-    /* line of who wakes the trainer */
+    /* line of those that wake the trainer */
     _Alignas(64) _Atomic uint32_t seq;
     uint8_t reserved2[60];
     /* the fate; the totals are written by the trainer before SEALED and constant after */
@@ -138,7 +138,7 @@ struct mr_ckpt_part_format {
     uint64_t part_bytes, arena_offset;
 };
 
-/* Bytes of a control segment with so many slots. */
+/* Bytes of a control segment with that many slots. */
 size_t mr_ckpt_part_size(uint32_t slots);
 /* Supervisor: fills a zeroed segment of mr_ckpt_part_size bytes. */
 void mr_ckpt_part_format(void *segment, const struct mr_ckpt_part_format *format);
@@ -168,7 +168,7 @@ enum mr_fate mr_ckpt_part_fate(const struct mr_ckpt_lane *lane);
 /* EMPTY or RELEASED -> FILLING, for part `number`; *filling is the word. false: the slot is in use, or the lane is
  * aborted. */
 bool mr_ckpt_part_fill(struct mr_ckpt_lane *lane, uint64_t number, uint64_t *filling);
-/* FILLING (ours) -> READY with so many bytes (at most part_bytes), then the second look. The caller wakes the
+/* FILLING (ours) -> READY with `length` bytes (at most part_bytes), then the second look. The caller wakes the
  * worker. */
 void mr_ckpt_part_publish(struct mr_ckpt_lane *lane, uint64_t number, uint64_t filling, uint64_t length);
 /* FILLING (ours) -> EMPTY: nothing was put into it. */
@@ -182,9 +182,9 @@ bool mr_ckpt_part_is_adopted(const struct mr_ckpt_lane *lane);
 
 /*
  * Sleeping, as in wake.h: the trainer reads `seq`, stores `want` (number + 1 of the part that it wants to fill, or one
- * of those below), checks again, waits. Whoever adopts or ends the lane, or gives a slot back, loads `want` afterwards.
- * The worker sleeps on its eventfd with `asleep` in its producer line; after publish, seal and abort the trainer calls
- * mr_wake_producer.
+ * of those below), checks again, waits. A process that adopts or ends the lane, or gives a slot back, loads `want`
+ * afterwards. The worker sleeps on its eventfd with `asleep` in its producer line; after publish, seal and abort the
+ * trainer calls mr_wake_producer.
  */
 #define MR_CKPT_PART_WANT_OUTCOME UINT64_MAX
 #define MR_CKPT_PART_WANT_WORKER  (UINT64_MAX - 1)
@@ -192,10 +192,10 @@ uint32_t mr_ckpt_part_seq(const struct mr_ckpt_lane *lane);
 void mr_ckpt_part_set_want(struct mr_ckpt_lane *lane, uint64_t want); /* 0 clears it */
 /* As mr_wake_wait. */
 enum mr_wake_result mr_ckpt_part_wait(struct mr_ckpt_lane *lane, uint32_t seen, unsigned timeout_ms);
-/* Worker after adopt, done and finish, whoever aborts, the supervisor after any death. */
+/* Worker after adopt, done and finish; any process after abort; the supervisor after any death. */
 void mr_ckpt_part_wake_trainer(struct mr_ckpt_lane *lane);
 
-/* ---- anybody ---- */
+/* ---- any process ---- */
 
 /* OPEN or ADOPTED -> ABORTED, then the sweep. Returns the fate; SEALED is not changed. Idempotent. */
 enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
@@ -203,8 +203,8 @@ enum mr_fate mr_ckpt_part_abort(struct mr_ckpt_lane *lane);
 void mr_ckpt_part_sweep(struct mr_ckpt_lane *lane);
 /* Every word EMPTY or RELEASED: nothing of the memory is in use. */
 bool mr_ckpt_part_is_at_rest(const struct mr_ckpt_lane *lane);
-/* The slot's memory holds bytes of a part. false (acquire, P3): it may be written again, by this lane's trainer; in a
- * sealed lane that does not, and the slot stays free, so the supervisor may give its memory to another lane. */
+/* The slot's memory holds bytes of a part. false (acquire, P3): this lane's trainer may write it again. In a sealed
+ * lane it does not, and the slot stays free, so the supervisor may give its memory to another lane. */
 bool mr_ckpt_part_in_use(const struct mr_ckpt_lane *lane, uint32_t slot);
 /* What the trainer sealed: 0, or -1 (CORRUPT) when the totals are impossible. Only after mr_ckpt_part_fate gave
  * SEALED. */
@@ -233,7 +233,7 @@ bool mr_ckpt_part_get_upload(const struct mr_ckpt_lane *lane, uint32_t *method, 
 /* Before the request that makes the object appear. */
 void mr_ckpt_part_set_complete_sent(struct mr_ckpt_lane *lane);
 bool mr_ckpt_part_complete_sent(const struct mr_ckpt_lane *lane);
-/* The end; the first one stays. The caller wakes the trainer. */
+/* Stores the outcome; the first one stays. The caller wakes the trainer. */
 void mr_ckpt_part_finish(struct mr_ckpt_lane *lane, enum mr_ckpt_part_outcome outcome, uint32_t code, const char *text,
                          uint64_t generation, uint32_t crc32c);
 /* UNDECIDED while it runs. text: MR_CKPT_PART_TEXT bytes, may be NULL. */

@@ -26,7 +26,7 @@
 struct place {
     uint64_t number; /* of the ticket posted here last */
     struct mr_sample sample;
-    int64_t posted_ns;      /* while somebody traces; 0 */
+    int64_t posted_ns;      /* while tracing is on; 0 */
     _Atomic uint32_t arena; /* whose memory a view of it holds; written before the view is handed out */
 };
 
@@ -160,7 +160,7 @@ static uint32_t free_slots(const struct mr_consumer *consumer)
 
 static void store_posted(struct mr_consumer *consumer)
 {
-    /* A hint for producers, after the words: who sees it sees them. */
+    /* A hint for producers, stored after the words: a producer that sees it sees them. */
     atomic_store_explicit(&consumer->lane.shared->posted, consumer->posted, memory_order_release);
 }
 
@@ -188,7 +188,7 @@ static bool post_one(struct mr_consumer *consumer)
         }
         if (MR_MUTANT_IS(MR_MUTANT_NO_SKIP))
             return false;
-        /* A view is kept there: the number names nothing, the sample gets the next one. */
+        /* A view is held there: the number names nothing, the sample gets the next one. */
         if (consumer->tickets == 0)
             consumer->taken = mr_lane_wrap(lane, consumer->posted + 1);
         consumer->posted = mr_lane_wrap(lane, consumer->posted + 1);
@@ -197,7 +197,7 @@ static bool post_one(struct mr_consumer *consumer)
     return false;
 }
 
-/* Posts up to limit samples; within the quota, unless must is set: then the first whatever the quota is. */
+/* Posts up to limit samples within the quota. must: the first one is posted even beyond the quota. */
 static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
 {
     uint64_t from = consumer->posted, last_home = UINT64_MAX;
@@ -216,7 +216,7 @@ static void post(struct mr_consumer *consumer, uint32_t limit, bool must)
     if (consumer->posted == from)
         return;
     store_posted(consumer);
-    if (cells) { /* of any home; and it may end the patience of others. W2 in each, after the words and `posted` */
+    if (cells) { /* of any home; it may also end the patience of others. W2 in each, after the words and `posted` */
         mr_views_wake_all(consumer->views);
         return;
     }
@@ -240,7 +240,7 @@ static uint32_t block_of(const struct mr_consumer *consumer)
     return quarter > MR_LANE_BLOCK ? MR_LANE_BLOCK : quarter > 1 ? quarter : 1;
 }
 
-/* Posts whole blocks only, so that one fetch worker gets neighbours; a rest waits until more slots are free. */
+/* Posts whole blocks only, so that one fetch worker gets neighbours; a remainder waits until more slots are free. */
 static void post_blocks(struct mr_consumer *consumer)
 {
     uint32_t block = block_of(consumer);
@@ -335,6 +335,7 @@ static void release_word(struct mr_consumer *consumer, uint32_t slot, uint64_t w
     mr_views_wake_one(consumer->views, producer); /* W2: it may wait for the room */
 }
 
+/* Releases the ticket. Always MR_NEXT_FAILED. */
 static enum mr_next deliver_failure(struct mr_consumer *consumer, struct mr_delivery *out, uint64_t word)
 {
     out->data = NULL;
@@ -375,7 +376,7 @@ static bool holds_too_much(const struct mr_consumer *consumer, uint64_t more)
     return (held + 1) * 4 > (uint64_t)consumer->lane.window * 3 || bytes + more > most - most / 4;
 }
 
-/* About to wait: does it wait because it may not look further ahead? Then it does from now on. */
+/* About to wait: if it waits because it may not look further ahead, it does from now on. */
 static void look_further(struct mr_consumer *consumer)
 {
     bool limits = consumer->queued > 0 && consumer->tickets + block_of(consumer) > consumer->ahead.now;
@@ -386,7 +387,7 @@ static void look_further(struct mr_consumer *consumer)
     post_blocks(consumer);
 }
 
-/* Number was taken: is so much there already that it looks too far ahead? The word is a hint here: nothing that it
+/* `number` was taken: looks less far ahead if that much was READY already. The word is a hint here: nothing that it
  * names is read. */
 static void look_less_far(struct mr_consumer *consumer, uint64_t number)
 {
@@ -469,7 +470,7 @@ static bool try_take(struct mr_consumer *consumer, uint64_t number, enum mr_next
 
     if (!mr_lane_take(&consumer->lane, number, &word, &desc, &failed))
         return false;
-    /* Only now: were it cleared before the CAS, the ticket could be taken back again and again. */
+    /* Only now: if it were cleared before the CAS, the ticket could be taken back repeatedly. */
     if (atomic_load_explicit(&consumer->lane.shared->want, memory_order_relaxed))
         mr_wake_set_want(&consumer->lane, 0);
     *next = deliver(consumer, number, word, &desc, failed, out);
@@ -508,7 +509,7 @@ static enum mr_next wait_for(struct mr_consumer *consumer, uint64_t number, unsi
             break;
         now = mr_clock_mono_ns();
     }
-    /* Whoever returns without it does not wait for it: it must not be kept from being taken back. */
+    /* A caller that returns without the ticket no longer waits for it, and must not keep it from being taken back. */
     if (next == MR_NEXT_TIMEOUT || next == MR_NEXT_SIGNAL) {
         mr_wake_set_want(lane, 0);
         mr_views_wake_all(consumer->views); /* W2: one may sleep because it found our head wanted */

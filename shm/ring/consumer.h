@@ -1,14 +1,14 @@
 /*
  * consumer.h - the owner's side of a lane: feed it samples, take them in order, drop the leases.
  *
- * One handle a lane. feed, next and close are for one thread at a time (they take a process-local lock with each
+ * One handle per lane. feed, next and close are for one thread at a time (they take a process-local lock with each
  * other); leases may be released from any thread at any time, without a lock, also after close: the handle is kept
  * alive by its leases. After a fork the child's handle and leases are inert: every call does nothing or returns
  * MR_E_USAGE ("opened before a fork").
  *
  * Rules that live here (README.md has the reasons): posting in blocks of max(1, min(32, A/4)) or when next() is
  * about to wait, where A is how far it looks ahead (ahead.h; W, unless the lane says less); skipping a slot that is
- * HELD; copying out when a take would leave more than 3/4 of W or of the quota as views, and whatever came from a
+ * HELD; copying out when a take would leave more than 3/4 of W or of the quota as views, and anything that came from a
  * reserve; over the quota only the ticket that next() is about to wait for; want cleared after the CAS.
  */
 #ifndef MR_SHM_RING_CONSUMER_H
@@ -41,7 +41,7 @@ struct mr_views *mr_views_new(const struct mr_board *board, uint32_t division, u
 uint32_t mr_views_division(const struct mr_views *views);
 struct mr_views *mr_views_ref(struct mr_views *views);
 void mr_views_unref(struct mr_views *views);
-/* The view that address lies in: which slot, or -1. For the SIGSEGV handler: async-signal-safe. */
+/* The producer slot whose arena address lies in, or -1. For the SIGSEGV handler: async-signal-safe. */
 int mr_views_find(const struct mr_views *views, const void *address);
 
 struct mr_sample {

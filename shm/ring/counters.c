@@ -183,7 +183,8 @@ void mr_counters_init(struct mr_counters *block, enum mr_counter_role role, uint
     memset(block->reserved, 0, sizeof(block->reserved));
     for (unsigned i = 0; i < MR_COUNTERS_SLOTS; i++)
         atomic_store_explicit(&block->values[i], 0, memory_order_relaxed);
-    /* C0, supervisor: everything above is visible to who sees the magic. Pairs with C1 in mr_counters_read. */
+    /* C0, supervisor: everything above is visible to a reader that sees the magic. Pairs with C1 in
+     * mr_counters_read. */
     atomic_store_explicit(&block->magic, MR_COUNTERS_MAGIC, memory_order_release);
 }
 

@@ -3,7 +3,7 @@
  *
  * A block of counters has one process that writes it (its owner) and any number that read it: the supervisor, `top` and
  * `stat`, also after the owner's death. A reader needs no lock: each value is one relaxed 64-bit load, and two of them
- * need not fit each other. A value only grows, unless its label marks it as a gauge.
+ * need not be consistent. A value only grows, unless its label marks it as a gauge.
  *
  * A block is MR_COUNTERS_BYTES at a 64-byte border of any shared mapping. The supervisor makes it (mr_counters_init)
  * before its owner starts; a restarted worker continues in the same block (mr_counters_adopt), so nothing is lost.
@@ -128,8 +128,8 @@ enum mr_loader_counter {
     MR_DC_COUNT
 };
 
-/* The node: one block, on the board (shm/meter/verdict.h), written by the supervisor. The first ones in the order of enum
- * mr_cause. */
+/* The node: one block, on the board (shm/meter/verdict.h), written by the supervisor. The first ones in the order of
+ * enum mr_cause. */
 enum mr_node_counter {
     MR_NC_LISTING_NS,
     MR_NC_MEMORY_NS,
@@ -222,7 +222,7 @@ static inline void mr_counter_set(struct mr_counters *block, unsigned which, uin
         atomic_store_explicit(&block->values[which], value, memory_order_relaxed);
 }
 
-/* Anybody. */
+/* Any process. */
 static inline uint64_t mr_counter_get(const struct mr_counters *block, unsigned which)
 {
     return which < MR_COUNTERS_SLOTS ? atomic_load_explicit(&block->values[which], memory_order_relaxed) : 0;
@@ -234,7 +234,7 @@ static inline uint64_t mr_counter_grown(uint64_t now, uint64_t before)
     return now > before ? now - before : 0;
 }
 
-/* Anybody, from a read-only mapping: 0, or -1 (CORRUPT) where there is no block. */
+/* Any process, from a read-only mapping: 0, or -1 (CORRUPT) where there is no block. */
 int mr_counters_read(const struct mr_counters *block, struct mr_counters_snapshot *out);
 
 /* The labels of a role's values, and how many: NULL and 0 for a role out of range. Static. */

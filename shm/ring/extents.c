@@ -12,7 +12,7 @@
 #define STEP_MIN_BYTES ((uint64_t)4 << 20)
 #define STEP_MAX_BYTES ((uint64_t)16 << 20)
 #define STEP_UNIT      ((uint64_t)2 << 20)
-#define AGAIN_NS       MR_SECOND_NS /* after there was no memory */
+#define AGAIN_NS       MR_SECOND_NS /* before the next attempt, after there was no memory */
 
 /* L5 pairs with L4: once the word does not name the extent, its reader's loads are done. */
 static bool is_named(const struct mr_producer *producer, const struct mr_extent *extent)
@@ -109,8 +109,8 @@ uint64_t mr_extents_largest_ever(const struct mr_producer *producer)
     return reserve ? reserve : producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
 }
 
-/* After a restart: what a word names is there, and so is all that lies before it, whether or not there is memory for
- * more. To ask for it enters the pages into the page tables. */
+/* After a restart: pages that a word names exist, and so do all before them, whether or not there is memory for more.
+ * Asking for them again enters them into the page tables. */
 static void back_again(struct mr_producer *producer, uint64_t end)
 {
     uint64_t backed = mr_arena_backed_bytes(producer->arena);
@@ -121,7 +121,7 @@ static void back_again(struct mr_producer *producer, uint64_t end)
     mr_arena_extend(producer->arena, end);
 }
 
-/* By a step, or as much as the bytes need. */
+/* Grows by one step, or by as much as the bytes need. false: it cannot now, or they still do not fit. */
 static bool extents_grow(struct mr_producer *producer, uint64_t bytes)
 {
     uint64_t backed = mr_arena_backed_bytes(producer->arena), step = backed / 4;
@@ -269,7 +269,7 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* An extent that we could have given: within the arena, wholly in the reserve or wholly beside it. */
+/* An extent that we could have allocated: within the arena, wholly in the reserve or wholly outside it. */
 static bool is_possible(const struct mr_producer *producer, const struct mr_descriptor *desc)
 {
     uint64_t usable = producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
@@ -315,8 +315,8 @@ static void adopt(struct mr_producer *producer, struct mr_producer_lane *pl, con
     mr_extents_published(producer, &claim);
 }
 
-/* Runs that share pages with `run` become part of it: a job of a cell has tickets of several lanes. Damage makes such,
- * too: a lane whose words name another lane's memory must not set it free. */
+/* Runs that share pages with `run` become part of it: a job of a cell has tickets of several lanes. Damage can cause
+ * this too: a lane whose words name another lane's memory must not free it. */
 static void merge_overlapping(struct mr_producer *producer, struct mr_run *run)
 {
     uint64_t from = run->offset / MR_ARENA_PAGE, to = (run->offset + run->bytes - 1) / MR_ARENA_PAGE;

@@ -20,7 +20,7 @@
 #include "shm/memory/segment.h"
 #include "shm/ring/mutant.h"
 
-#define PRODUCER_SLOTS 64u /* a FILLING owner from here up is no producer: a damaged word */
+#define PRODUCER_SLOTS 64u /* a FILLING owner this high is not a producer: a damaged word */
 
 static inline struct mr_ticket *ticket_at(const struct mr_lane *lane, uint32_t slot)
 {
@@ -133,8 +133,8 @@ bool mr_lane_is_closed(const struct mr_lane *lane)
     return atomic_load_explicit(&lane->shared->closed, memory_order_acquire) != 0; /* only a hint without L7's fence */
 }
 
-/* L7: the word has just been changed to `word` by us; if the lane was closed meanwhile, the sweep may have missed it.
- * A failed CAS means that somebody else has moved it on, and does the same. */
+/* L7: the word has just been changed to `word` by us; if the lane was closed meanwhile, the sweep may have missed it. A
+ * failed CAS means that another process has changed the word since, and looks at `closed` itself. */
 static void look_at_closed(struct mr_lane *lane, struct mr_ticket *ticket, uint64_t word)
 {
     if (MR_MUTANT_IS(MR_MUTANT_NO_SECOND_LOOK))
@@ -157,11 +157,11 @@ bool mr_lane_post(struct mr_lane *lane, uint64_t number, const struct mr_request
     atomic_store_explicit(&ticket->request.offset, request->offset, memory_order_relaxed);
     atomic_store_explicit(&ticket->request.length, request->length, memory_order_relaxed);
     atomic_store_explicit(&ticket->request.cell, request->cell, memory_order_relaxed);
-    /* L0 pairs with L1. Nobody else may change an EMPTY or RELEASED word of an open lane; the CAS keeps it so. */
+    /* L0 pairs with L1. No other process may change an EMPTY or RELEASED word of an open lane; the CAS enforces it. */
     return swap(ticket, &word, mr_word(MR_PENDING, 0, 0, mr_lane_lap(lane, number)), memory_order_release);
 }
 
-/* A descriptor must be consistent before anybody computes with it. */
+/* A descriptor must be consistent before it is used in arithmetic. */
 static bool descriptor_is_sane(const struct mr_descriptor *desc)
 {
     return desc->length <= desc->extent_length && desc->extent_offset + desc->extent_length >= desc->extent_offset;
@@ -270,8 +270,9 @@ void mr_lane_give_back(struct mr_lane *lane, uint32_t slot, uint64_t filling)
         look_at_closed(lane, ticket, pending);
 }
 
-/* The descriptor's fields are plain: the word's CAS orders them. They are stored and peeked at as relaxed atomics for
- * the one reader who comes without the word, a producer that starts again (it reads the word once more afterwards). */
+/* The descriptor's fields are plain: the word's CAS orders them. They are stored as relaxed atomics, and peeked at as
+ * acquire ones, for the one reader that does not own the word: a producer that starts again (it reads the word once
+ * more afterwards). */
 #define PUT(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 #define GET(field)        __atomic_load_n(&(field), __ATOMIC_ACQUIRE) /* so that the second look comes after */
 
@@ -351,7 +352,7 @@ bool mr_lane_take_back(struct mr_lane *lane, uint32_t slot, uint64_t ready)
 }
 
 /* Which words a sweep of a closed lane makes EMPTY. FILLING is its producer's, or recovery's; HELD is a lease's as long
- * as its owner lives. A state that does not exist is damage, and must not keep the lane for ever. */
+ * as its owner lives. A state that does not exist is damage, and must not keep the lane forever. */
 static bool is_swept(uint64_t word, bool owner_dead)
 {
     switch (mr_word_state(word)) {
@@ -366,8 +367,8 @@ static bool is_swept(uint64_t word, bool owner_dead)
     }
 }
 
-/* Empties every ticket that no living process has to act on. Others may change a word meanwhile: it is judged anew
- * then. */
+/* Empties every ticket that no living process has to act on. Others may change a word meanwhile: then it is judged
+ * again. */
 static void sweep(struct mr_lane *lane, bool owner_dead)
 {
     for (uint32_t slot = 0; slot < lane->window; slot++) {

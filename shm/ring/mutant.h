@@ -3,8 +3,7 @@
  *
  * The library is built with MR_MUTANT_NONE and the conditions fold away. tests/crash builds the files again with one of
  * the names below (-DMR_MUTANT=MR_MUTANT_NO_SKIP), and its checkers must then fail: two relaxed orders under
- * ThreadSanitizer, CKPT_PART_* in ckpt_parts.c, BATCH_* in batches.c, all others
- * in whole/.
+ * ThreadSanitizer, CKPT_PART_* in ckpt_parts.c, BATCH_* in batches.c, all others in whole/.
  */
 #ifndef MR_SHM_RING_MUTANT_H
 #define MR_SHM_RING_MUTANT_H
@@ -27,8 +26,8 @@ enum mr_mutant {
     MR_MUTANT_RELAXED_PUBLISH,          /* FILLING -> READY without release */
     MR_MUTANT_RELAXED_TAKE,             /* READY -> HELD without acquire */
     MR_MUTANT_NO_ASLEEP_RESCAN,         /* a producer sleeps without a rescan after `asleep` = 1 */
-    MR_MUTANT_NO_RECOVERY_WAKE,         /* nobody is woken after a death (the harness' supervisor) */
-    MR_MUTANT_EARLY_RECLAIM,            /* recovery before the process is gone (the harness' supervisor) */
+    MR_MUTANT_NO_RECOVERY_WAKE,         /* no process is woken after a death (the harness' supervisor) */
+    MR_MUTANT_EARLY_RECLAIM,            /* recovery before the process has exited (the harness' supervisor) */
     MR_MUTANT_LATE_WANT,                /* `want` is stored after the last load of the word */
     MR_MUTANT_NO_RECOVERY_SWEEP,        /* recovery does not sweep closed lanes */
     MR_MUTANT_REUSE_WITHOUT_LOOK,       /* an extent is used again before its word allows it */
@@ -43,7 +42,7 @@ enum mr_mutant {
     MR_MUTANT_BATCH_NO_LAP,             /* batches: a message names its slot alone, not the word */
     MR_MUTANT_BATCH_KEEP_READY,         /* batches: recovery leaves what was READY for a message that is lost */
     MR_MUTANT_BATCH_REUSE_UNDER_VIEW,   /* batches: a slot is reserved under a view that its worker has */
-    MR_MUTANT_BATCH_EARLY_RECLAIM,      /* batches: recovery before the worker is gone (the harness' trainer) */
+    MR_MUTANT_BATCH_EARLY_RECLAIM,      /* batches: recovery before the worker has exited (the harness' trainer) */
     MR_MUTANT_BATCH_EARLY_RELEASE,      /* batches: released while a view lives (the harness' trainer) */
     MR_MUTANT_COUNT
 };

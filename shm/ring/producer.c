@@ -1,5 +1,5 @@
 /*
- * producer.c - see producer.h for the policy; extents.c has the memory, cells.c what goes together, this file the choice.
+ * producer.c - see producer.h for the policy. extents.c has the memory, cells.c groups tickets, this file chooses.
  *
  * What a producer remembers of a lane are hints: `head` and `own` are numbers below which it has seen nothing to do.
  * They move forward as tickets are examined, so that each is examined about once; they move back when `want`
@@ -126,7 +126,7 @@ static bool advance_own(const struct mr_producer *producer, struct mr_producer_l
     return false;
 }
 
-/* Every word, whatever the hints are. */
+/* Looks at every word, whatever the hints say. */
 static void rescan(const struct mr_producer *producer, struct mr_producer_lane *pl)
 {
     const struct mr_lane *lane = &pl->lane;
@@ -137,7 +137,7 @@ static void rescan(const struct mr_producer *producer, struct mr_producer_lane *
         enum mr_state state = mr_word_state(word);
         if (state != MR_PENDING && state != MR_FILLING)
             continue;
-        mr_cells_note(pl, slot); /* it may have been posted since that was told */
+        mr_cells_note(pl, slot); /* it may have been posted since the last note */
         if (!head || mr_lane_distance(lane, n, pl->head) < 0)
             pl->head = n;
         head = true;
@@ -184,7 +184,7 @@ static enum mode mode_of(struct mr_producer *producer, struct pick *pick, bool h
         return MODE_FAIL;
     if (mr_extents_reserve_is_free(producer))
         return MODE_RESERVE;
-    /* Taking back: only for a head that is waited for, and never what somebody waits for. */
+    /* Taking back: only for a head that is waited for, and never a ticket that its own consumer waits for. */
     if (MR_MUTANT_IS(MR_MUTANT_NO_TAKE_BACK) || mr_producer_want(pl) != pick->number + 1)
         return MODE_NONE;
     struct mr_producer_lane *other;
@@ -206,7 +206,7 @@ static void consider(struct mr_producer *producer, struct pick *best, struct mr_
     if (best->mode != MODE_NONE && pick.distance >= best->distance)
         return;
     if (mr_lane_distance(&pl->lane, number, pl->noted) >= 0)
-        mr_cells_note(pl, mr_lane_slot(&pl->lane, number)); /* behind a number that is skipped */
+        mr_cells_note(pl, mr_lane_slot(&pl->lane, number)); /* beyond what was noted: after a skipped number */
     if (pl->has_cells && mr_cells_may_wait(pl, number))
         return;
     pick.mode = mode_of(producer, &pick, pick.distance == 0);
@@ -227,7 +227,7 @@ static bool any_is_dead(const struct mr_producer *producer)
     return false;
 }
 
-/* The lowest PENDING ticket of somebody else's that we may take: within one job of the head, or its home is dead. */
+/* The lowest PENDING ticket of another home that we may take: within one job of the head, or its home is dead. */
 static void consider_stealing(struct mr_producer *producer, struct pick *best, struct mr_producer_lane *pl)
 {
     const struct mr_lane *lane = &pl->lane;
@@ -357,8 +357,8 @@ static void plan_job(struct mr_producer *producer, const struct pick *pick, unsi
     }
 }
 
-/* Claims what was planned, lowest first. A ticket that somebody else has moved ends the job, unless it is of a cell and
- * no large gap comes of it. */
+/* Claims what was planned, lowest first. A ticket that another process has moved ends the job, unless the job is of a
+ * cell and the gap that it leaves is small. */
 static bool claim_job(struct mr_producer *producer, const struct mr_job_plan *plan, bool cell, struct mr_run *run,
                       struct mr_job *job)
 {
@@ -373,7 +373,7 @@ static bool claim_job(struct mr_producer *producer, const struct mr_job_plan *pl
         if (!claim_one(producer, ticket->pl, ticket->number, ticket->word, claim)) {
             if (job->count > 0 && cell)
                 continue;
-            break; /* whoever has the first one has gathered the same cell */
+            break; /* the producer that has the first one has gathered the same cell */
         }
         if (!check_claim(producer, claim, ticket->bytes))
             continue;

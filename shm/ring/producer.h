@@ -65,7 +65,7 @@ struct mr_producer_options {
     /* NULL: cells are not looked at. With size_arg */
     mr_producer_place_fn *place;
     uint64_t cell_bytes; /* of a job of a cell, at most, where it is more than one ticket */
-    uint64_t gap_bytes;  /* that nobody has asked for, between two of its tickets, at most */
+    uint64_t gap_bytes;  /* largest gap between two of its tickets: bytes that no ticket asks for */
 };
 
 struct mr_claim {
@@ -83,7 +83,7 @@ struct mr_claim {
 /*
  * The claims of one request to the store, ascending in one run of memory. Without cells: consecutive numbers of one
  * lane, at most MR_LANE_BLOCK, and claims[i + 1].dest is claims[i].dest + claims[i].bytes. Of a cell: of any lanes, and
- * as far apart in memory as in the stored object; what lies between two is memory of the job that nobody reads.
+ * as far apart in memory as in the stored object; what lies between two is memory of the job that is never read.
  */
 struct mr_job {
     unsigned count;
@@ -108,8 +108,8 @@ bool mr_producer_drop_lane(struct mr_producer *producer, uint32_t lane_index);
 
 /*
  * Claims the next job: up to max_tickets consecutive PENDING tickets whose sum is at most max_bytes (one ticket may
- * always be larger), or those of a cell, extent reserved. inflight: claims that the caller still has in work (a solo job
- * waits for 0). True: job is filled; false: nothing can start now.
+ * always be larger), or those of a cell, extent reserved. inflight: claims that the caller still has in work (a solo
+ * job waits for 0). True: job is filled; false: nothing can start now.
  */
 bool mr_producer_next_job(struct mr_producer *producer, unsigned max_tickets, uint64_t max_bytes, unsigned inflight,
                           struct mr_job *job);
@@ -120,20 +120,19 @@ void mr_producer_publish(struct mr_producer *producer, struct mr_claim *claim, u
 void mr_producer_fail(struct mr_producer *producer, struct mr_claim *claim, uint32_t code, const char *text);
 void mr_producer_give_back(struct mr_producer *producer, struct mr_claim *claim);
 
-/* The claim's lane has been closed: the transfer is of no use any more, and the caller may give the claim back
- * early. */
+/* The claim's lane has been closed: the transfer is no longer needed, and the caller may give the claim back early. */
 bool mr_producer_claim_is_stale(const struct mr_claim *claim);
 
 /*
- * After next_job returned false, before polling (a caller whose connections are all busy just polls): asleep = 1, fence,
- * one more scan of every lane. False: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among the
- * descriptors); true: there is work, do not sleep (asleep is cleared). After the poll call awake.
+ * After next_job returned false, before polling (a caller whose connections are all busy just polls): asleep = 1,
+ * fence, one more scan of every lane. False: nothing to do, sleep now (at most 100 ms, with the slot's eventfd among
+ * the descriptors); true: there is work, do not sleep (asleep is cleared). After the poll call awake.
  */
 bool mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
-/* Where no lane is left: what the arena has grown by is not given out any more. true: its memory from *offset on, of
- * *bytes, may go. */
+/* When no lane is left: stops handing out what the arena has grown by. true: the memory from *offset on, *bytes of it,
+ * may be returned to the kernel. */
 bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *bytes);
 
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats);

@@ -3,7 +3,7 @@
  * tickets a job is to have.
  *
  * A run is one allocation: a job's, shared by its tickets, or the reserve. An extent is a ticket's share of it, kept at
- * the ticket's slot from the claim until the word shows that nobody reads it any more: that word is read again (L5)
+ * the ticket's slot from the claim until the word shows that no reader is left: that word is read again (L5)
  * before the run is used again. Nothing of this lies in shared memory; after a restart it is rebuilt from the words.
  */
 #ifndef MR_SHM_RING_PRODUCER_IMPL_H
@@ -69,10 +69,10 @@ struct mr_producer {
     void *back_arg;
     uint64_t first_bytes;          /* behind the reserve, at the start */
     uint64_t reserve_backed_bytes; /* of the reserve's first ones */
-    int64_t back_again_ns;         /* there was no memory: not before */
+    int64_t back_again_ns;         /* the arena does not grow before this time: there was no memory */
     struct mr_arena *arena;
     struct mr_run reserve;
-    struct mr_extent *reserve_extent; /* who has it, NULL: a job being claimed, or nobody */
+    struct mr_extent *reserve_extent; /* its holder; NULL: a job being claimed, or none */
     struct mr_extent *oldest, *newest;
     struct mr_producer_lane **lanes;
     unsigned lane_count, turn;
@@ -111,8 +111,8 @@ static inline bool mr_extents_is_filling(const struct mr_producer_lane *pl, uint
 
 /* ---- cells ---- */
 
-/* What was posted since the last call; posted: mr_producer_posted, loaded before, so that the requests are there. Also
- * what its words alone say is posted. */
+/* Notes what was posted since the last call. posted: mr_producer_posted, loaded before, so that the requests are
+ * visible. Notes also what only the words show to be posted. */
 void mr_cells_note_posted(struct mr_producer_lane *pl, uint64_t posted);
 void mr_cells_note(struct mr_producer_lane *pl, uint32_t slot);
 /* The producer that the cell of the slot's ticket is at home with; false: it has no cell. */
@@ -147,7 +147,8 @@ void mr_extents_published(struct mr_producer *producer, const struct mr_claim *c
 /* The slot names nothing of ours any more: its word has moved on, by our hand or as seen. */
 void mr_extents_forget(struct mr_producer *producer, struct mr_producer_lane *pl, uint32_t slot);
 
-/* Checks the words of up to count published extents, least recently checked first, and frees what nobody names. */
+/* Checks the words of up to count published extents, least recently checked first, and frees those that no word
+ * names. */
 void mr_extents_reap_some(struct mr_producer *producer, unsigned count);
 void mr_extents_reap_all(struct mr_producer *producer);
 bool mr_extents_are_named(struct mr_producer *producer, struct mr_producer_lane *pl);

@@ -19,7 +19,7 @@ struct kept {
     uint64_t word;
     uint32_t crc32c;
     uint64_t used; /* when, in reads */
-    bool passed;   /* a read has taken the last byte: whoever reads forward is done with it */
+    bool passed;   /* a read has taken the last byte: a reader that goes forward is done with it */
 };
 
 /* Bytes that were asked for. */
@@ -76,6 +76,7 @@ bool mr_range_reader_is_gzip(const struct mr_range_reader *reader)
 
 /* ---- what is here ---- */
 
+/* Releases the view or frees the copy; the place is free afterwards. */
 static void range_reader_let_go(struct kept *kept)
 {
     if (kept->offset == NONE)
@@ -97,7 +98,7 @@ static struct kept *range_reader_find(struct mr_range_reader *reader, uint64_t a
     return NULL;
 }
 
-/* A place for more: a free one, else of what was passed and least recently used, else of what was least recently used. */
+/* A place for more, emptied: a free one, else the least recently used of those passed, else the least recently used. */
 static struct kept *place(struct mr_range_reader *reader)
 {
     struct kept *oldest = &reader->kept[0];
@@ -127,6 +128,7 @@ static int range_reader_corrupt(const struct mr_range_reader *reader)
     return -1;
 }
 
+/* Once every block has arrived. 0, or -1 (CORRUPT), which every later read repeats. */
 static int compare_whole(struct mr_range_reader *reader)
 {
     uint32_t whole = 0;
@@ -137,7 +139,7 @@ static int compare_whole(struct mr_range_reader *reader)
     return reader->corrupt ? range_reader_corrupt(reader) : 0;
 }
 
-/* Counts what came where it is the next of its block, or all of it. 0, or -1 (CORRUPT). */
+/* Counts bytes that came, if they are the next of their block or all of it. 0, or -1 (CORRUPT). */
 static int count_bytes(struct mr_range_reader *reader, uint64_t offset, uint64_t length, uint32_t crc)
 {
     uint64_t block = offset / reader->source.block_bytes, within = offset % reader->source.block_bytes;
@@ -173,6 +175,7 @@ void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *co
     reader->consumer = consumer;
 }
 
+/* Whether a range that was asked for and has not arrived holds `at`. */
 static bool is_fed(const struct mr_range_reader *reader, uint64_t at)
 {
     for (unsigned i = 0; i < reader->count; i++) {
@@ -203,7 +206,7 @@ static uint64_t min_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* How far to ask beyond `at`, by how much has been read up to there since the last seek. */
+/* How far to ask beyond `at`, depending on how much has been read up to there since the last seek. */
 static uint64_t ahead_of(const struct mr_range_reader *reader, uint64_t at)
 {
     uint64_t block_bytes = reader->source.block_bytes, first = min_of(MR_RANGE_FIRST, block_bytes);
@@ -213,9 +216,9 @@ static uint64_t ahead_of(const struct mr_range_reader *reader, uint64_t at)
     return run >= most / 4 ? most : 4 * run > first ? 4 * run : first;
 }
 
-/* Of what is asked for from `from` on, up to `until`, of which a read wants what is before `end`: how much in one
- * request. `ahead`: the reader goes forward. Requests then end with blocks, so that the checksums of blocks become known,
- * and there are several in flight. */
+/* The length of the next request, which begins at `from`: bytes up to `until` are to be asked for, and the read wants
+ * those before `end`. ahead > 0: the reader goes forward. Requests then end with blocks, so that the checksums of
+ * blocks become known, and several are in flight. */
 static uint64_t request_length(const struct mr_range_reader *reader, uint64_t from, uint64_t until, uint64_t end,
                                uint64_t ahead)
 {
@@ -227,7 +230,7 @@ static uint64_t request_length(const struct mr_range_reader *reader, uint64_t fr
     uint64_t part = ahead / 4 > MR_RANGE_FIRST ? ahead / 4 : MR_RANGE_FIRST;
     if (from < end && end - from > part)
         part = end - from;
-    if (until - from < part + part / 2) /* no crumbs */
+    if (until - from < part + part / 2) /* no small remainder */
         part = until - from;
     return min_of(min_of(part, until - from), block_left);
 }
@@ -256,7 +259,7 @@ static int range_reader_ask(struct mr_range_reader *reader, uint64_t at, uint64_
     return 0;
 }
 
-/* What comes next is what is needed, or of no use any more. */
+/* Takes the next delivery: it is what is needed, or no longer of use. */
 static enum mr_range_result range_reader_take(struct mr_range_reader *reader, uint64_t at, unsigned timeout_ms)
 {
     struct mr_delivery delivery;
@@ -349,7 +352,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
                 return result;
             continue;
         }
-        /* It may be its turn only now, as what was read ahead of the rest (an end that was looked at first). */
+        /* It may be its turn only now, if it was read before what precedes it (an end that was looked at first). */
         if (count_bytes(reader, kept->offset, kept->length, kept->crc32c) != 0)
             return MR_RANGE_FAILED;
         uint64_t within = at - kept->offset, left = kept->length - within;
@@ -358,7 +361,7 @@ enum mr_range_result mr_range_reader_read(struct mr_range_reader *reader, uint64
         *got += part;
         kept->used = reader->clock;
         kept->passed = part == left && at + part < size; /* a zip file's directory, at its end, is read again */
-        if (part == reader->source.block_bytes)          /* nobody comes back to what was read in one go */
+        if (part == reader->source.block_bytes)          /* what was read in one go is not read again */
             range_reader_let_go(kept);
     }
     return MR_RANGE_OK;

@@ -1,9 +1,9 @@
 /*
  * range_reader.h - one object, read by offset through a lane: which ranges of it to ask for, and which to keep.
  *
- * A read that goes elsewhere asks for what it wants and no more: for those very bytes where the source is `exact`, else
- * for the blocks of block_bytes that they lie in. A read that goes on where the last request ended also asks for what
- * comes next: four times as much as has been read since the last seek, at least MR_RANGE_FIRST bytes (as the first read
+ * A read elsewhere asks for what it wants and no more: for exactly those bytes if the source is `exact`, else for the
+ * blocks of block_bytes that they lie in. A read that continues where the last request ended also asks for what comes
+ * next: four times as much as has been read since the last seek, at least MR_RANGE_FIRST bytes (as the first read
  * at the object's start does), at most MR_RANGE_WINDOW blocks, in requests of at most a block. A read elsewhere makes
  * what is in flight useless: the reader then asks for a new lane, and the workers drop what the old one asked for.
  *
@@ -52,7 +52,7 @@ enum mr_range_result {
 
 /* NULL: NO_MEMORY. */
 struct mr_range_reader *mr_range_reader_new(const struct mr_range_source *source);
-/* Closes its lane and lets go of its blocks. NULL is allowed. */
+/* Closes its lane and releases its blocks. NULL is allowed. */
 void mr_range_reader_destroy(struct mr_range_reader *reader);
 /* The object is stored with Content-Encoding: gzip. Known once any of its bytes have been read. */
 bool mr_range_reader_is_gzip(const struct mr_range_reader *reader);

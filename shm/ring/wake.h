@@ -39,7 +39,7 @@ enum mr_wake_result {
 };
 
 /* The two halves of a futex between processes: wait until *word differs from `seen`, a wake, a signal, or timeout_ms;
- * add one and wake everybody. */
+ * add one and wake all that wait. */
 enum mr_wake_result mr_wake_word_wait(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms);
 void mr_wake_word(_Atomic uint32_t *word);
 
@@ -50,7 +50,7 @@ enum mr_wake_result mr_wake_wait(struct mr_lane *lane, uint32_t seen, unsigned t
 uint32_t mr_wake_seq(const struct mr_lane *lane);
 /* Publisher (producer or supervisor): after the CAS. */
 void mr_wake_consumer(struct mr_lane *lane);
-/* The supervisor, after any death: wakes whatever `want` is. */
+/* The supervisor, after any death: wakes regardless of `want`. */
 void mr_wake_consumer_always(struct mr_lane *lane);
 
 /* Producer. */

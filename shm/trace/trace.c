@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-#define TRIES    1000 /* others were quicker; or a process has written wild bytes here, which shall keep nobody */
+#define TRIES    1000 /* others were quicker; or a process has written wild bytes here, which must not hold us up */
 #define STUCK_NS MR_SECOND_NS /* a writer needs less than a microsecond between its two steps */
 
 _Static_assert(sizeof(struct mr_trace_slot) == 128, "two cache lines a slot");
@@ -34,7 +34,7 @@ void mr_trace_format(struct mr_trace_shared *shared)
     shared->version = MR_TRACE_VERSION;
     shared->slots = MR_TRACE_SLOTS;
     shared->id = mr_random64();
-    /* T0: who sees the magic sees them. Pairs with T1 in map(). */
+    /* T0: a process that sees the magic sees them. Pairs with T1 in map(). */
     atomic_store_explicit(&shared->magic, MR_TRACE_MAGIC, memory_order_release);
 }
 
@@ -63,7 +63,7 @@ static struct mr_trace_shared *map(int fd)
         mr_error_set_errno(errno, "cannot map the memory for traces");
         return NULL;
     }
-    /* T1: pairs with T0 in mr_trace_new. */
+    /* T1: pairs with T0 in mr_trace_format. */
     if (atomic_load_explicit(&shared->magic, memory_order_acquire) != MR_TRACE_MAGIC ||
         shared->version != MR_TRACE_VERSION || shared->slots != MR_TRACE_SLOTS) {
         mr_error_set(MR_E_CORRUPT, "the memory for traces is of another version: was millrace upgraded while it ran?");
@@ -83,12 +83,12 @@ int mr_trace_attach(int fd)
     if (present && present->id == shared->id)
         munmap(shared, sizeof *shared);
     else
-        /* T6: what map() has looked at is there for who sees the pointer. Pairs with T7. */
+        /* T6: what map() has checked is visible to a thread that sees the pointer. Pairs with T7. */
         atomic_store_explicit(&mr_trace_attached, shared, memory_order_release);
     return 0;
 }
 
-/* Its end; where it was cut in the middle of a character of UTF-8, from the next one on. */
+/* Copies as much of the text's end as fits, from a whole UTF-8 character on. */
 static void put_text(char out[MR_TRACE_TEXT], const char *text)
 {
     size_t length = text ? strlen(text) : 0;
@@ -117,11 +117,11 @@ void mr_trace_emit(const struct mr_trace_record *span, const char *text)
         slot = slot_of(shared, head);
         /* T5: pairs with T4. */
         int32_t ahead = (int32_t)(atomic_load_explicit(&slot->turn, memory_order_acquire) - empty_turn(head));
-        if (ahead < 0 || ++tries > TRIES) { /* what is there was not read yet */
+        if (ahead < 0 || ++tries > TRIES) { /* the slot's record was not read yet */
             atomic_fetch_add_explicit(&shared->lost, 1, memory_order_relaxed);
             return;
         }
-        if (ahead > 0) /* another one has the position */
+        if (ahead > 0) /* another writer has the position */
             head = atomic_load_explicit(&shared->head, memory_order_relaxed);
         else if (atomic_compare_exchange_weak_explicit(&shared->head, &head, head + 1, memory_order_relaxed,
                                                        memory_order_relaxed))
@@ -131,7 +131,7 @@ void mr_trace_emit(const struct mr_trace_record *span, const char *text)
     slot->record.pid = (uint32_t)getpid();
     slot->record.tid = (uint32_t)gettid();
     put_text(slot->record.text, text);
-    /* T2: pairs with T3. It fails where the reader has passed over us. */
+    /* T2: pairs with T3. It fails if the reader has passed over us. */
     uint32_t turn = empty_turn(head);
     atomic_compare_exchange_strong_explicit(&slot->turn, &turn, turn + 1, memory_order_release, memory_order_relaxed);
 }
@@ -146,7 +146,8 @@ int mr_trace_reader_open(struct mr_trace_reader *reader, int fd)
     return 0;
 }
 
-/* Writers have gone on: whoever took this position is dead, or stopped. Then it publishes nothing any more. */
+/* The position is taken and not published: its writer is slow, stopped or dead. Passes over it after STUCK_NS; the
+ * writer's CAS to publish fails then. */
 static void pass_over(struct mr_trace_reader *reader, struct mr_trace_slot *slot, int64_t now_ns)
 {
     uint32_t turn = empty_turn(reader->at);
@@ -180,7 +181,7 @@ bool mr_trace_read(struct mr_trace_reader *reader, int64_t now_ns, struct mr_tra
         uint32_t empty = empty_turn(reader->at);
         /* T3: pairs with T2. */
         int32_t ahead = (int32_t)(atomic_load_explicit(&slot->turn, memory_order_acquire) - empty);
-        if (ahead > 1) { /* a reader before us died when it had emptied it */
+        if (ahead > 1) { /* an earlier reader died after it had emptied it */
             reader->at++;
             continue;
         }

@@ -1,19 +1,19 @@
 /*
- * trace.h - spans of time for `millrace trace`: a ring that every process of a run writes to while somebody reads it.
+ * trace.h - spans of time for `millrace trace`: a ring that every process of a run writes to while a client reads it.
  *
  * The supervisor makes the segment (a memfd) and hands it to workers and clients; each process attaches it once. While
- * nobody traces, `on` is 0 and a span costs one load. Many write, one reads: a slot is a record and its `turn`, which
+ * no client reads, `on` is 0 and a span costs one load. Many write, one reads: a slot is a record and its `turn`, which
  * counts how often the slot was filled (odd) and emptied (even). A writer takes a position by a CAS of `head`, only if
  * the slot there is empty, fills the record, and publishes it; a full ring loses the record and counts it, and never
  * makes a writer wait. A writer that dies between the two leaves a slot that stays empty: the reader passes over it
  * after a second. Pairing labels (T = trace):
- *   T0 _new     magic (release)               -> T1 _attach, _map: version, slots
+ *   T0 _format  magic (release)               -> T1 _attach, _map: version, slots
  *   T2 _emit    turn to odd (release, a CAS)  -> T3 _read: the record
  *   T4 _read    turn to even (release)        -> T5 _emit: the slot may be written again
  *   T6 _attach  the process's own pointer     -> T7 _is_on, _emit: the mapping (within one process)
  *
  * None of this blocks. A writer that was stopped for more than a second between T5 and T2 may write into a record that
- * is another one's by then: that record's values are wrong, and the reader takes care of what it prints.
+ * is another one's by then: that record's values are wrong, and the reader checks what it prints.
  */
 #ifndef MR_SHM_TRACE_TRACE_H
 #define MR_SHM_TRACE_TRACE_H
@@ -42,7 +42,7 @@ enum mr_span {
     MR_SPAN_STEP,   /* loop: from one batch until it asks for the next. number: the rank; object: the epoch */
     MR_SPAN_DEVICE, /* the thread that copies: one batch to the device. bytes */
     MR_SPAN_SAVE,   /* trainer: a checkpoint object, from its open to its close. text: the URI; bytes */
-    MR_SPAN_UPLOAD, /* write worker: from the moment that it has the checkpoint until it ended. text: the URI; bytes, if sent
+    MR_SPAN_UPLOAD, /* write worker: from when it has the checkpoint until its end. text: the URI; bytes, if sent
                      * whole; code: enum mr_ckpt_part_outcome */
     MR_SPAN_KINDS
 };
@@ -68,9 +68,10 @@ struct mr_trace_shared {
     _Atomic uint64_t magic;  /* T0, T1 */
     uint32_t version, slots; /* by the supervisor; like id constant from T0 on */
     uint64_t id;             /* of this ring and no other */
-    /* 1 by the supervisor, 0 by it or by the reader at its end; relaxed: nothing follows by it */
+    /* 1 by the supervisor, 0 by it or by the reader at its end; relaxed: it orders nothing */
     _Alignas(64) _Atomic uint32_t on;
-    /* The next position. By writers, with a CAS; relaxed: `turn` says what may be written. The reader takes it for a hint. */
+    /* The next position. Written by writers, with a CAS; relaxed: `turn` says what may be written. A hint to the
+     * reader. */
     _Alignas(64) _Atomic uint64_t head;
     _Atomic uint64_t lost;              /* records that found the ring full: writers add to it, relaxed */
     _Alignas(64) _Atomic uint64_t tail; /* the reader's, for the one after it; relaxed */
@@ -79,18 +80,18 @@ struct mr_trace_shared {
 
 /* ---- supervisor ---- */
 
-/* Of a segment of zeroes, before anybody else maps it. */
+/* Formats a segment of zeroes, before another process maps it. */
 void mr_trace_format(struct mr_trace_shared *shared);
-/* All write from now on: its memory is there. Nobody else may be reading. */
+/* All write from now on: its memory is there. No other client may be reading. */
 void mr_trace_begin(struct mr_trace_shared *shared);
 /* Supervisor, or the reader. */
 void mr_trace_end(struct mr_trace_shared *shared);
 
-/* ---- whoever has spans ---- */
+/* ---- writers ---- */
 
-/* This process writes to that ring from now on; the descriptor stays the caller's. One that is attached already is so
- * once; another one takes its place, and the old one stays mapped: a thread may be writing there. 0 or -1 (CORRUPT,
- * IO). A forked child has it, too. */
+/* This process writes to that ring from now on; the descriptor stays the caller's. Attaching a ring twice is harmless;
+ * another ring takes its place, and the old one stays mapped: a thread may be writing there. 0 or -1 (CORRUPT, IO). A
+ * forked child has it, too. */
 int mr_trace_attach(int fd);
 
 extern struct mr_trace_shared *_Atomic mr_trace_attached; /* NULL: none */
@@ -101,7 +102,7 @@ static inline bool mr_trace_is_on(void)
 
     return trace && atomic_load_explicit(&trace->on, memory_order_relaxed) != 0;
 }
-/* Any thread. pid, tid are filled in; `text` (NULL: none) is cut at its front. Nothing is written while nobody reads. */
+/* Any thread. pid, tid are filled in; `text` (NULL: none) is cut at its front. Writes nothing while no client reads. */
 void mr_trace_emit(const struct mr_trace_record *span, const char *text);
 
 /* ---- the reader ---- */
@@ -115,7 +116,8 @@ struct mr_trace_reader {
 
 /* Maps it; the descriptor stays the caller's. 0 or -1 (CORRUPT, IO). */
 int mr_trace_reader_open(struct mr_trace_reader *reader, int fd);
-/* The next record: true. Its text ends, its kind is one of enum mr_span; other values may be anything. */
+/* True: *record is the next one. Its text is terminated and its kind is one of enum mr_span; other values may be
+ * anything. */
 bool mr_trace_read(struct mr_trace_reader *reader, int64_t now_ns, struct mr_trace_record *record);
 /* Records that were lost since it was opened. */
 uint64_t mr_trace_reader_lost(const struct mr_trace_reader *reader);
