@@ -311,6 +311,8 @@ static int start_process(struct mr_child *child)
     close(ends[1]);
     /* The process exists. Without a pidfd its end could not be noticed: it is killed and reaped here. */
     child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    if (child->pidfd < 0)
+        mr_error_set_errno(errno, "cannot open a descriptor of its process");
     if (child->pidfd < 0 || mr_events_watch(events, &child->process, child->pidfd, EPOLLIN) != 0) {
         kill(child->pid, SIGKILL);
         waitpid(child->pid, NULL, 0);

@@ -173,6 +173,7 @@ bool mr_run_lock_cannot_tell(void)
 enum mr_run_state mr_run_lock_look(const char *run)
 {
     char path[PATH_MAX];
+    errno = 0; /* without a path there is none of open() */
     int fd = path_of(run, path) == 0 ? open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
     if (fd < 0)
         return mr_run_lock_cannot_tell() ? MR_RUN_LIVES : MR_RUN_UNKNOWN;
