@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "shm/memory/segment.h"
 
-#define AHEAD_NICE 5 /* of pages that nobody waits for; a writer that comes meanwhile still has them soon */
+#define AHEAD_NICE 5 /* of pages that nothing waits for; a writer that comes meanwhile still has them soon */
 
 int mr_role_unknown(const struct mr_role *role, const struct mr_msg_in *msg)
 {
@@ -172,7 +172,7 @@ static int open_arena(struct mr_role *role, struct mr_msg_in *msg)
     int rc = map_arena(role, msg, fd, bytes, fresh);
     if (rc != 0 && mr_error_code() == MR_E_NO_MEMORY) {
         mr_log_error("%s", mr_error_text());
-        return mr_link_send_failed(&role->link, UINT64_MAX, UINT64_MAX); /* the supervisor falls back or gives up */
+        return mr_link_send_failed(&role->link, UINT64_MAX, UINT64_MAX); /* the supervisor falls back or fails */
     }
     if (rc != 0 || role->ops->arena_mapped(role, msg) != 0)
         return -1;

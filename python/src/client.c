@@ -359,7 +359,7 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
         }
     Py_END_ALLOW_THREADS
     if (views) {
-        self->lanes++; /* from here on nobody closes the connection */
+        self->lanes++; /* from here on the connection cannot be closed */
         follow_views(self, views);
         mr_views_ref(views); /* another thread may let the connection's go as soon as we leave it */
     }

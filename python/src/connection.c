@@ -41,7 +41,7 @@ static int check(PyObject *object, const uint32_t *dataset, struct mr_silence *w
 {
     Client *self = (Client *)object;
     if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
-        return 0; /* whoever holds it will see the same */
+        return 0; /* the thread that holds it will see the same */
     int rc = 0;
     const char *warning = "";
     if (!self->client) {
@@ -70,7 +70,7 @@ int ring_client_check_alive(PyObject *object, struct mr_silence *wait)
     return check(object, NULL, wait);
 }
 
-/* A call whose failure nobody is told of: a supervisor that lives and does not answer is worth a line. */
+/* A call whose failure is not reported: a supervisor that lives and does not answer is worth a line. */
 static bool is_unanswered(const Client *self, int rc)
 {
     return rc != 0 && mr_error_code() == MR_E_GONE && !mr_client_has_ended(self->client);

@@ -196,7 +196,7 @@ static int top_up(Lane *self)
     return 0;
 }
 
-/* The first window at once: whoever sees the first of it sees all, and what goes together. */
+/* The first window in one go: a worker that sees its first ticket sees all, and which ones go together. */
 static int begin_feeding(Lane *self)
 {
     size_t count = mr_consumer_window(self->consumer);
@@ -275,7 +275,7 @@ static int sample_of_number(Lane *self, PyObject *number, struct mr_sample *samp
     return -1;
 }
 
-/* At once: whoever sees the first of them sees all, so that neighbours are one request. */
+/* In one go: a worker that sees the first of them sees all, so that neighbours are one request. */
 static PyObject *lane_feed_all(Lane *self, PyObject *objects)
 {
     PyObject *numbers = PySequence_Fast(objects, "a sequence of objects' numbers is fed"), *result = NULL;
@@ -329,7 +329,7 @@ static PyObject *make_lease(Lane *self, struct ring_state *state, const struct m
     return ring_lease_new(state, hold, delivery, self->writable);
 }
 
-/* What only happens while we wait: 0 to go on waiting, -1 with an exception. */
+/* What only happens while we wait: 0 to continue waiting, -1 with an exception. */
 static int check_interrupts(Lane *self, struct mr_silence *wait)
 {
     if (PyErr_CheckSignals())
@@ -397,7 +397,7 @@ static PyObject *lane_close(Lane *self, PyObject *ignored)
 {
     (void)ignored;
     if (!mr_consumer_is_foreign(self->consumer) && ring_enter(&self->user, "lane"))
-        return NULL; /* in a forked child whoever was in it is not there */
+        return NULL; /* in a forked child the thread that was in it does not exist */
     close_lane(self);
     ring_leave(&self->user);
     Py_RETURN_NONE;

@@ -20,7 +20,7 @@ typedef struct {
     uint32_t crc32c;
     bool gzip;
     bool writable; /* a private copy that may be changed */
-    bool exported; /* somebody may have a pointer: only dealloc may release it */
+    bool exported; /* a pointer may have been kept: only dealloc may release it */
     bool released;
     PyObject *weak;
 } Lease;

@@ -110,7 +110,7 @@ static int refuse_foreign(void)
     return -1;
 }
 
-/* What only happens while we wait: 0 to go on, -1 with an exception. */
+/* What only happens while we wait: 0 to continue, -1 with an exception. */
 static int check_interrupts(RangeReader *self, struct mr_silence *wait)
 {
     if (PyErr_CheckSignals())

@@ -40,8 +40,9 @@ void ring_warn(const char *text);
 /* tp_new of types that only the module makes. */
 PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /*
- * Takes a lock without ever waiting for it while holding the GIL. false: it is held by a thread that will not go on, as the
- * interpreter is ending, which stops daemon threads where they next want the GIL; nobody will ask for what it guards.
+ * Takes a lock without ever waiting for it while holding the GIL. false: it is held by a thread that will not continue,
+ * as the interpreter is ending, which stops daemon threads where they next want the GIL; what it guards will not be
+ * used again.
  */
 bool ring_lock(PyThread_type_lock lock);
 /* The exception of a method that did not get it. -1. */
@@ -49,7 +50,7 @@ int ring_refuse_ending(void);
 /*
  * Objects for one thread at a time. A method enters before anything that may run other code (a wait, which calls signal
  * handlers; a buffer; an allocation, which calls finalisers) and leaves at its end, so that whatever calls back into
- * the same object meanwhile gets an exception. user: the object's, 0 while nobody is in it. what: "checkpoint writer".
+ * the same object meanwhile gets an exception. user: the object's, 0 while no call is in it. what: "checkpoint writer".
  * 0, or -1 (RuntimeError).
  */
 int ring_enter(unsigned long *user, const char *what);
@@ -97,7 +98,7 @@ struct ring_hold {
     struct mr_consumer *consumer; /* the ticket's; NULL: data is the owner's, or a private copy, freed with the hold */
     void *owner;
     void (*drop)(void *owner);
-    uint64_t owner_mark; /* the process that may use what the owner has; 0: whoever has it */
+    uint64_t owner_mark; /* the process that may use what the owner has; 0: any process that has it */
     void *data;          /* never NULL */
     uint64_t length;
     uint64_t word;

@@ -1,6 +1,6 @@
 /*
- * trace.c - spans of this process for `millrace trace` (shm/trace/): the module's functions. Nothing is done while nobody
- * traces; none of them waits.
+ * trace.c - spans of this process for `millrace trace` (shm/trace/): the module's functions. Nothing is done while no
+ * process traces; none of them waits.
  */
 #include "ring.h"
 

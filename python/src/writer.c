@@ -76,7 +76,7 @@ static bool is_saved(const Writer *self)
     return mr_ckpt_part_result(&self->writer.lane, &code, NULL, &generation, &crc32c) == MR_CKPT_PART_DONE;
 }
 
-/* Nobody here has read the outcome of a promise, and nobody will: the supervisor gets no CLOSE_WRITER, so that it
+/* The outcome of a promise has not been read here, and will not be: the supervisor gets no CLOSE_WRITER, so that it
  * counts a failure among the promises that were not kept. */
 static void leave_promise(Writer *self)
 {
@@ -168,7 +168,7 @@ static int wait_slice(Writer *self, enum mr_wake_result (*wait)(struct mr_ckpt_s
     return 0;
 }
 
-/* The upload has failed, or somebody aborted it: raises why. Always NULL. */
+/* The upload has failed, or it was aborted: raises why. Always NULL. */
 static PyObject *raise_outcome(Writer *self)
 {
     int64_t until_ns = mr_clock_mono_ns() + OUTCOME_MS * MR_MILLISECOND_NS;
@@ -249,7 +249,7 @@ static PyObject *writer_write(Writer *self, PyObject *data)
 static PyObject *seal(Writer *self)
 {
     struct mr_silence silence = {0};
-    if (ring_client_check_alive(self->client, &silence)) { /* nobody may be left who would see the promise */
+    if (ring_client_check_alive(self->client, &silence)) { /* no process may be left that would see the promise */
         abort_stream(self);
         return NULL;
     }
@@ -325,7 +325,7 @@ static PyObject *writer_close(Writer *self, PyObject *ignored)
 {
     (void)ignored;
     if (!is_foreign(self) && ring_enter(&self->user, WHAT))
-        return NULL; /* in a forked child whoever was in it is not there */
+        return NULL; /* in a forked child the thread that was in it does not exist */
     close_writer(self);
     leave(self);
     Py_RETURN_NONE;

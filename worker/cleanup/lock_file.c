@@ -14,7 +14,7 @@
 #include "shm/control/run_lock.h"
 #include "shm/control/runtime_folder.h"
 
-#define ABANDONED_S  (7 * 86400) /* nobody reads that bucket any more, or nobody may */
+#define ABANDONED_S  (7 * 86400) /* that bucket is no longer read, or may not be */
 #define MODE_NOTICED 0400
 #define TRIES        10
 
@@ -79,7 +79,7 @@ static bool is_locked(DIR *dir, const char *name)
     int fd = openat(dirfd(dir), name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return mr_run_lock_cannot_tell();
-    struct stat status; /* what was noticed is a dead one's, whoever holds it now to clean up */
+    struct stat status; /* a noticed file is a dead process's, even if one that cleans up holds it now */
     bool locked = fstat(fd, &status) != 0 || !mr_lock_file_is_noticed(&status);
     locked = locked && flock(fd, LOCK_SH | LOCK_NB) != 0;
     close(fd);
@@ -90,7 +90,7 @@ bool mr_lock_file_run_lives(const char *kind, const char *run,
                             bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg)
 {
     char folder[PATH_MAX];
-    bool lives = mr_run_lock_look(run) == MR_RUN_LIVES; /* its supervisor starts a successor of whoever is dead */
+    bool lives = mr_run_lock_look(run) == MR_RUN_LIVES; /* its supervisor starts a successor of the dead one */
     DIR *dir = !lives && mr_runtime_folder(kind, folder) == 0 ? opendir(folder) : NULL;
     if (!dir)
         return lives || mr_run_lock_cannot_tell();

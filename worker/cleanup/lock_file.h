@@ -24,7 +24,7 @@ int mr_lock_file_new(const char *kind, const struct mr_maker *maker, char path[M
 
 /*
  * Takes the lock of a dead process's file: a descriptor and the file's status, or -1: its process lives, or it has
- * gone. An empty file is removed (it asks for nothing), and so is one that nobody could deal with for a week since the
+ * gone. An empty file is removed (it asks for nothing), and so is one that could not be dealt with for a week since the
  * death was noticed: its process may have lived for months without another word in it.
  */
 int mr_lock_file_take(const char *path, struct stat *status);
@@ -35,7 +35,7 @@ bool mr_lock_file_is_late(int fd, struct stat *status, int late_s);
 bool mr_lock_file_is_noticed(const struct stat *status);
 
 /* Does the run's supervisor live, or does a process of the run hold a file of this kind? ours: files that this process
- * has locked itself do not count. True where nobody can tell: the careful error. */
+ * has locked itself do not count. True where it is unknown: the careful error. */
 bool mr_lock_file_run_lives(const char *kind, const char *run,
                             bool (*ours)(const void *arg, const struct mr_maker *maker), const void *arg);
 

@@ -1,7 +1,7 @@
 /*
  * remove.h - deletes in batches: names are collected and go out 100 to a request.
  *
- * In the worker's loop (mr_http_step); nothing here waits. An object that is gone already counts as removed.
+ * In the worker's loop (mr_http_step); nothing here waits. An object that does not exist any more counts as removed.
  */
 #ifndef MR_WORKER_CLEANUP_REMOVE_H
 #define MR_WORKER_CLEANUP_REMOVE_H

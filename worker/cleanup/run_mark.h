@@ -29,7 +29,7 @@ struct mr_dead_mark {
     struct mr_maker maker;
     int fd;
     bool late; /* it was noticed more than LATE_S ago: nothing of its process is under way any more */
-    bool gone; /* nobody of its run lives, or ever will */
+    bool gone; /* no process of its run lives, or ever will */
     char *path, *text;
 };
 /* Locks and returns the marks of dead processes, at most `most`; NULL: none (or no folder). */

@@ -45,7 +45,7 @@ static void removed(void *arg, const char *name, enum mr_code code, const char *
 {
     struct mr_sweep *sweep = arg;
     (void)name;
-    if (code == MR_OK || code == MR_E_CHANGED) { /* changed: somebody else has removed and made it; theirs now */
+    if (code == MR_OK || code == MR_E_CHANGED) { /* changed: another process has replaced it; it is theirs now */
         sweep->so_far.removed++;
     } else {
         sweep->so_far.failed++;

@@ -30,7 +30,7 @@ struct mr_sweep_options {
     bool (*verdict)(void *arg, const struct mr_store_item *item, int64_t age_s);
     /* How far it has come, after each page. May be NULL. */
     void (*progress)(void *arg, const struct mr_sweep_result *so_far);
-    /* Once, unless it is destroyed before; the sweep is gone when it returns. */
+    /* Once, unless it is destroyed before; the sweep does not exist any more when it returns. */
     void (*done)(void *arg, const struct mr_sweep_result *result);
     void *arg;
 };

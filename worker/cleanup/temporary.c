@@ -64,7 +64,7 @@ void mr_temporary_name_of(const struct mr_temporary_bucket *bucket, uint64_t num
              number >> NUMBER_BITS, number & ((UINT64_C(1) << NUMBER_BITS) - 1));
 }
 
-/* Made by us, or by a predecessor whose work we go on with. */
+/* Made by us, or by a predecessor whose work we continue. */
 static bool temporary_is_ours(const struct mr_temporaries *t, const struct mr_maker *maker)
 {
     return mr_maker_equal(maker, &t->maker) || (mr_maker_is_write(maker) && maker->slot == t->maker.slot &&
@@ -416,7 +416,7 @@ struct mr_temporary_bucket *mr_temporaries_bucket(struct mr_temporaries *t, stru
     b = bucket_new(t, store, endpoint, name);
     if (!b)
         return NULL;
-    t->marks_ns = 1; /* in the next step: somebody may have died in this bucket */
+    t->marks_ns = 1; /* in the next step: a process may have died while it used this bucket */
     if (list_soon)
         b->list_ns = 1;
     return b;

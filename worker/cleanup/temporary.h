@@ -1,23 +1,23 @@
 /*
  * temporary.h - the temporary objects of a fetch or write worker: their names, their removal, and that of the dead.
  *
- * Names are <prefix><run uuid>/<slot>-<start>-<number>; nobody else ever makes one of them. Before the first one the
- * bucket is written into this process's mark (run_mark.h), so that later workers of this machine know where to
+ * Names are <prefix><run uuid>/<slot>-<start>-<number>; no other process ever makes one of them. Before the first one
+ * the bucket is written into this process's mark (run_mark.h), so that later workers of this machine know where to
  * list. Each is deleted after its download, with its generation, 100 to a request, at most FLUSH_MS later.
  *
  * What the dead have left is found by listing the prefix: at the worker's start, again MR_LATE_S later where a death
  * was fresh, and at its end where something is uncertain. Deleted are
- *   - objects of processes whose marks nobody holds (death on this machine, seconds ago or days);
+ *   - objects of processes whose marks are not held (death on this machine, seconds ago or days);
  *   - our own ones that are not in use: a compose whose answer was lost;
  *   - any that are older than MR_TEMPORARY_AGE_S by the store's clock, unless their run lives on this machine. A live
- *     worker drops its own ones at half that age (mr_temporary_too_old), so what is older belongs to nobody, wherever
+ *     worker drops its own ones at half that age (mr_temporary_too_old), so what is older has no owner, wherever
  *     its node is. (A worker that was stopped for so long finds 404 and downloads the objects one by one.)
  *
- * Those of write workers are parts of a checkpoint: nobody has their bytes any more, and a worker that dies has a
- * successor that goes on with them. So for them (the maker's slot tells)
- *   - they belong to the slot, whoever it was of its processes: a successor adopts what its lanes name and removes the
+ * Those of write workers are parts of a checkpoint: their bytes exist nowhere else, and a worker that dies has a
+ * successor that continues with them. So for them (the maker's slot tells)
+ *   - they belong to the slot, not to one of its processes: a successor adopts what its lanes name and removes the
  *     rest;
- *   - a mark that nobody holds counts MR_LATE_S after it was noticed, and only where no process of the run lives;
+ *   - a mark that is not held counts MR_LATE_S after it was noticed, and only where no process of the run lives;
  *   - the age is MR_TEMPORARY_PART_AGE_S, and an upload that takes half of it is given up.
  */
 #ifndef MR_WORKER_CLEANUP_TEMPORARY_H
@@ -51,8 +51,8 @@ struct mr_temporary_bucket *mr_temporaries_bucket(struct mr_temporaries *tempora
                                                   const char *endpoint, const char *bucket, bool list_soon);
 
 /*
- * Is an object nobody's any more? maker: NULL for a name of another form; age_s: -1 where it is not known; limit_s: the
- * age of the dead, -1: as above; marks: of the dead; run_lives: a process of the maker's run lives on this machine.
+ * Has an object no owner any more? maker: NULL for a name of another form; age_s: -1 where it is not known; limit_s:
+ * the age of the dead, -1: as above; marks: of the dead; run_lives: a process of the maker's run lives on this machine.
  */
 bool mr_temporary_is_dead(const struct mr_maker *maker, int64_t age_s, int64_t limit_s,
                           const struct mr_dead_mark *marks, bool run_lives);
@@ -64,7 +64,7 @@ void mr_temporary_inherit(struct mr_temporary_bucket *bucket);
 int mr_temporary_adopt(struct mr_temporary_bucket *bucket, uint64_t number);
 /* The name that begin gave, here or in a predecessor. */
 void mr_temporary_name_of(const struct mr_temporary_bucket *bucket, uint64_t number, char name[MR_TEMPORARY_NAME_SIZE]);
-/* Each begin is ended by one of these: delete this generation; it was never made; nobody knows whether it was. */
+/* Each begin is ended by one of these: delete this generation; it was never made; it is unknown whether it was. */
 void mr_temporary_remove(struct mr_temporary_bucket *bucket, uint64_t number, uint64_t generation);
 void mr_temporary_not_made(struct mr_temporary_bucket *bucket, uint64_t number);
 void mr_temporary_lost(struct mr_temporary_bucket *bucket, uint64_t number);

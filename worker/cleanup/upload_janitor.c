@@ -2,7 +2,7 @@
  * upload_janitor.c - takes the logs of dead write workers, and aborts what is open in them.
  *
  * Each log has a clock of its own: one that cannot be dealt with now (its store does not answer or refuses, is another
- * endpoint's, or its run lives) is put back, for longer each time, and others go on meanwhile.
+ * endpoint's, or its run lives) is put back, for longer each time, and others continue meanwhile.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -90,7 +90,7 @@ static void on_aborted(void *arg, const struct mr_store_result *result)
 }
 
 /*
- * An upload that may have been begun, by a request whose answer nobody has seen. The store's list of uploads has names
+ * An upload that may have been begun, by a request whose response was not seen. The store's list of uploads has names
  * and times, and nothing that says whose they are: another job's, or another machine's, of the same name may be among
  * them.
  */
@@ -216,7 +216,7 @@ static bool take_file(struct job *job, const char *folder, struct record *record
     if (job->fd < 0)
         return false;
     job->late = mr_lock_file_is_late(job->fd, &status, job->janitor->late_s);
-    /* Where the whole run is known to be dead nobody can go on with it. Else a successor may be on its way. */
+    /* If the whole run is known to be dead, no process can continue it. Else a successor may be on its way. */
     if (mr_lock_file_run_lives(MR_UPLOAD_LOG_KIND, maker.run, is_same, &maker) ||
         (!job->late && mr_run_lock_look(maker.run) != MR_RUN_DEAD) ||
         mr_upload_entries_read(&job->entries, job->fd, status.st_size) != 0) {
@@ -240,7 +240,8 @@ static struct job *free_job(struct mr_upload_janitor *j)
     return NULL;
 }
 
-/* Forgets the records of logs that are gone, and notes when the next one is due (where none is free, a job's end is). */
+/* Forgets the records of logs that no longer exist, and notes when the next one is due (where none is free, a job's end
+ * is). */
 static void tidy(struct mr_upload_janitor *j, int64_t now_ns)
 {
     bool room = free_job(j) != NULL;

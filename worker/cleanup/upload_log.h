@@ -1,5 +1,6 @@
 /*
- * upload_log.h - the unfinished multipart uploads of this machine's write workers, for whoever comes after a death.
+ * upload_log.h - the unfinished multipart uploads of this machine's write workers, for the process that cleans up after
+ * a death.
  *
  * The store does not say whose such an upload is. So a write worker keeps a lock file (lock_file.h) of the kind
  * "uploads", with a line for each step:
@@ -10,8 +11,8 @@
  *
  * names and ids percent-encoded; of a folder's file "file - <path>" and its temporary name, which tells those who sweep
  * the folder that a successor may come. An upload that has an I and no E in the file of a dead process is aborted by the
- * janitor of a later write worker, as soon as nobody of its run can go on with it: at once where the run is known to be
- * dead (shm/control/run_lock.h), else once the death was noticed MR_LATE_S ago and no write worker of the run lives.
+ * janitor of a later write worker, as soon as no process of its run can continue it: at once where the run is known to
+ * be dead (shm/control/run_lock.h), else once the death was noticed MR_LATE_S ago and no write worker of the run lives.
  * The file stays until that was done MR_LATE_S after the notice too, since a request may have been on its way.
  *
  * Only ids are aborted, and none that a living process's file has. Of a B without an I nothing is known but the name:

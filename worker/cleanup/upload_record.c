@@ -176,8 +176,8 @@ static bool has_id(int fd, const char *bucket, const char *id)
     struct mr_upload_entries entries;
     struct stat status;
     if (fstat(fd, &status) != 0 || mr_upload_entries_read(&entries, fd, status.st_size) != 0)
-        return true;              /* nobody knows: the careful error */
-    bool found = entries.partial; /* nobody knows: the careful error */
+        return true;              /* unknown: the careful error */
+    bool found = entries.partial; /* unknown: the careful error */
     for (unsigned i = 0; i < entries.count; i++)
         found |=
             entries.items[i].id && strcmp(entries.items[i].id, id) == 0 && strcmp(entries.items[i].bucket, bucket) == 0;
@@ -190,7 +190,7 @@ static bool is_live(int fd, const struct mr_maker *maker)
 {
     if (mr_run_lock_look(maker->run) == MR_RUN_LIVES)
         return true;
-    struct stat status; /* one that was noticed is a dead one's, whoever holds it now to clean up */
+    struct stat status; /* a noticed file is a dead process's, even if one that cleans up holds it now */
     return fstat(fd, &status) != 0 || (!mr_lock_file_is_noticed(&status) && flock(fd, LOCK_SH | LOCK_NB) != 0);
 }
 
@@ -218,7 +218,8 @@ static bool is_same(const void *one, const struct mr_maker *other)
     return mr_maker_equal(one, other);
 }
 
-/* Its process is dead: can nobody of its run go on with it? Where the run has left no word of itself, time tells. */
+/* Its process is dead: can no process of its run continue it? If the run has left no trace of itself, its age
+ * decides. */
 static bool is_dead_for_good(const struct mr_maker *maker, const struct stat *status)
 {
     enum mr_run_state state = mr_run_lock_look(maker->run);

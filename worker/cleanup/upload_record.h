@@ -46,7 +46,8 @@ bool mr_upload_is_live(const char *place, const char *id);
 
 /* An upload that a dead process of this machine has left, and its log. */
 typedef void mr_upload_dead_fn(void *arg, const struct mr_upload_entry *entry, const char *path);
-/* Calls it for each one with an id that nobody can go on with, or is dealing with just now. Notes no worker's death. */
+/* Calls it for each one with an id that no process can continue, or is dealing with just now. Notes no worker's
+ * death. */
 void mr_upload_each_dead(mr_upload_dead_fn *found, void *arg);
 
 #endif

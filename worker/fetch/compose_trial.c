@@ -99,7 +99,7 @@ bool mr_trial_allows(const struct mr_trial_facts *facts, char text[MR_TRIAL_TEXT
     }
     if (facts->has_bucket && !facts->emulator && costs_money(facts, text))
         return false;
-    if (!facts->has_bucket && !facts->emulator) { /* without storage.buckets.get nobody knows what it would cost */
+    if (!facts->has_bucket && !facts->emulator) { /* without storage.buckets.get the cost is unknown */
         snprintf(text, MR_TRIAL_TEXT,
                  "whether the bucket has soft delete, which makes it expensive, cannot be seen without the permission "
                  "storage.buckets.get (or set fetch.compose = \"always\")");

@@ -53,7 +53,7 @@ struct mr_trial_cost {
 bool mr_trial_favours(const struct mr_trial_cost *composed, const struct mr_trial_cost *plain,
                       char text[MR_TRIAL_TEXT]);
 
-/* Does the endpoint belong to Google, so that somebody pays? */
+/* Does the endpoint belong to Google, so that it is billed? */
 bool mr_trial_is_google(const char *endpoint);
 
 #endif

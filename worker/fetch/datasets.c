@@ -133,7 +133,7 @@ int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg)
     ds->ranged = ranged;
     int rc = 0;
     ds->open = open_dataset(datasets, ds, id, fd, &uri) == 0;
-    if (!ds->open) { /* no memory, bad configuration or credentials: this data set fails, the others go on */
+    if (!ds->open) { /* no memory, bad configuration or credentials: this data set fails, the others continue */
         *ds = (struct mr_open_dataset){0};
         rc = mr_link_send_failed(datasets->link, id, UINT64_MAX);
     }

@@ -19,7 +19,7 @@ struct mr_open_dataset {
     struct mr_index index;
     struct mr_store *store;
     struct mr_compose_choice *choice; /* NULL: its store cannot compose */
-    unsigned jobs;                    /* that have not ended: a compose goes on when nobody waits for it any more */
+    unsigned jobs;                    /* that have not ended: a compose continues when nothing waits for it any more */
     bool dropping;                    /* goes once they have */
 };
 
@@ -30,7 +30,7 @@ struct mr_datasets {
     struct mr_open_dataset items[MR_DATASETS_MAX];
 };
 
-/* The message DATASET. 0, or -1 with mr_error: the worker cannot go on. */
+/* The message DATASET. 0, or -1 with mr_error: the worker cannot continue. */
 int mr_datasets_add(struct mr_datasets *datasets, struct mr_msg_in *msg);
 /* The message DROP_DATASET: no lane names it any more. DATASET_DROPPED is answered once no job does. 0 or -1. */
 int mr_datasets_drop(struct mr_datasets *datasets, const struct mr_msg_in *msg);

@@ -299,7 +299,8 @@ static bool is_cleaning_up(struct mr_role *role)
     return mr_temporaries_busy(f->temporaries);
 }
 
-/* The end: tickets go back at once; temporary objects are waited for, since nobody else may come to delete them. */
+/* The end: tickets go back at once; temporary objects are waited for, since there may be no other process to delete
+ * them. */
 static bool fetch_finish(struct mr_role *role)
 {
     struct fetch_worker *f = worker_of(role);

@@ -361,7 +361,7 @@ static void composed(void *arg, const struct mr_store_result *result, const stru
     job->generation = item->generation;
     if (job->left > 0) {
         read_composite(job, item->size);
-    } else { /* nobody waits for it any more */
+    } else { /* nothing waits for it any more */
         job->stage = NONE;
         mr_temporary_remove(bucket_of(job), job->number, job->generation);
     }
@@ -538,7 +538,7 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
     job_free_if_ended(job);
 }
 
-/* The transfer ends without its callback. A compose goes on: what it makes must be deleted. */
+/* The transfer ends without its callback. A compose continues: what it makes must be deleted. */
 static void stop_reading(struct job *job)
 {
     if (job->stage != READING && job->stage != WINDOW)
@@ -570,7 +570,7 @@ static void give_back(struct job *job)
     job_free_if_ended(job);
 }
 
-/* Nobody waits for what is left of it. A window of several lanes goes on for those that are open: what is read into its
+/* Nothing waits for the rest of it. A window of several lanes continues for those that are open: what is read into its
  * memory cannot be cut short for one of them. */
 static bool is_stale(const struct job *job)
 {

@@ -30,7 +30,7 @@ struct mr_jobs *mr_jobs_new(struct mr_producer *producer, struct mr_datasets *da
 void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *job);
 /* Tickets that are neither published nor failed nor given back. */
 unsigned mr_jobs_in_flight(const struct mr_jobs *jobs);
-/* Composes and deletes that somebody must still wait for. */
+/* Composes and deletes that must still be waited for. */
 bool mr_jobs_composing(const struct mr_jobs *jobs);
 /* Gives back what is in flight: all of it, or only what no consumer waits for any more (its lane was closed). */
 void mr_jobs_give_back(struct mr_jobs *jobs, bool all);

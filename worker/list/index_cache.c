@@ -285,7 +285,7 @@ int mr_index_cache_put(const struct mr_config *config, const char *key, const st
         mr_error_set(MR_E_USAGE, "the cache's path is too long: %.200s", folder);
         return -1;
     }
-    /* Names of objects are nobody else's affair, and the base directory specification asks for 0700 too. */
+    /* Names of objects may be confidential, and the base directory specification asks for 0700 too. */
     mode_t mask = umask(077);
     /* The same objects again: the new file has a younger age. */
     int rc = mr_index_file_save(path, index, extra, true);

@@ -281,7 +281,7 @@ static int send_missing(struct mr_link *link, uint64_t dataset, uint64_t stale)
     return mr_msg_send(link->socket, msg);
 }
 
-/* The listing that was asked for by its digest is gone; the present one came with the message. */
+/* The listing that was asked for by its digest no longer exists; the current one came with the message. */
 static int explain(struct mr_link *link, const struct request *r, struct mr_msg_in *msg)
 {
     int fd = mr_msg_take_fd(msg, 0);

@@ -18,7 +18,8 @@ struct mr_index_job {
     unsigned range_count;
 };
 
-/* CONCAT: 0, also when the data set has failed (FAILED was sent); -1: the message is bad or the supervisor is gone. */
+/* CONCAT: 0, also when the data set has failed (FAILED was sent); -1: the message is bad or the supervisor has
+ * ended. */
 int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg);
 /* INDEX_LOAD: the same. */
 int mr_index_job_load(struct mr_link *link, struct mr_net *net, struct mr_msg_in *msg);

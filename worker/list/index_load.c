@@ -228,7 +228,7 @@ static int download(struct mr_net *net, struct mr_store *store, const char *key,
 }
 
 /*
- * The object is anybody's and of any size: its first bytes, then its header, and only what that describes, and what
+ * The object may be any file of any size: its first bytes, then its header, and only what that describes, and what
  * there is room for, is downloaded whole.
  */
 static int download_and_use(const struct mr_index_want *want, struct mr_store *store, const char *key,

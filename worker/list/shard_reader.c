@@ -23,7 +23,7 @@ const char *mr_shards_sidecar_suffix(const struct mr_shards *s)
 
 /* ---- samples ---- */
 
-/* The crc goes on to `to`, which is in the window or its end. */
+/* Continues the crc to `to`, which is in the window or its end. */
 static void sum_to(struct mr_shard_reader *r, uint64_t to)
 {
     if (!r->has_crc || to <= r->summed)
@@ -180,8 +180,9 @@ static int end_shard(struct mr_shard_reader *r)
 }
 
 /*
- * mr_error says where and how the archive is damaged: its samples end there. The one that is open may go on behind the
- * damage, which nobody can read: it belongs to the rest, unless `cut`, the member at which the archive ends, is another's.
+ * mr_error says where and how the archive is damaged: its samples end there. The one that is open may continue after
+ * the damage, where it cannot be read: it belongs to the rest, unless `cut`, the member at which the archive ends, is
+ * another's.
  */
 static int end_damaged_shard(struct mr_shard_reader *r, const struct mr_tar_member *cut)
 {
@@ -226,7 +227,7 @@ static bool wants_sidecar(const struct mr_shard_reader *r)
            mr_shards_is_one(r->shard->name, &is_shard) == 0 && is_shard;
 }
 
-/* No sidecar can be had, which is nobody's fault: where a store does not answer, a shard cannot be read either. */
+/* There is no sidecar, which is not an error: where a store does not answer, a shard cannot be read either. */
 static bool is_absent(enum mr_code code)
 {
     return code == MR_E_NOT_FOUND || code == MR_E_DENIED || code == MR_E_CHANGED || code == MR_E_USAGE;

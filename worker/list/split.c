@@ -87,7 +87,7 @@ static unsigned cut_byte(const struct mr_shape *shape, const struct mr_split_pla
 {
     unsigned byte = (unsigned char)place->last[at];
     unsigned limit = 256;
-    if (on_end) /* the end's own byte may be used where the end goes on after it */
+    if (on_end) /* the end's own byte may be used where the end continues after it */
         limit = (unsigned char)place->end[at] + (place->end[at] != '\0' && place->end[at + 1] != '\0' ? 1u : 0u);
     if (!shape->branch[byte] && byte != 0)
         return 0; /* names never differ at such a byte: not here either, it seems */

@@ -147,7 +147,7 @@ static unsigned under_way(const struct uploader *u)
     return count;
 }
 
-/* Reports what has ended, and forgets what nobody wants any more. */
+/* Reports what has ended, and forgets what is not needed any more. */
 static void report_ends(struct uploader *u)
 {
     for (unsigned i = u->count; i-- > 0;) {
@@ -282,7 +282,7 @@ static bool write_finish(struct mr_role *role)
 {
     struct uploader *u = uploader_of(role);
     int64_t until_ns = mr_clock_mono_ns() + FINISH_MS * MR_MILLISECOND_NS;
-    unsigned left = role->failed ? 0 : give_up(u, until_ns); /* failed: a successor goes on */
+    unsigned left = role->failed ? 0 : give_up(u, until_ns); /* failed: a successor continues */
     for (unsigned i = 0; i < u->count; i++) {
         mr_write_lane_destroy(u->entries[i].lane);
         u->entries[i].lane = NULL;

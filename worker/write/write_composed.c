@@ -7,9 +7,10 @@
  *     the whole       a b ...                   a temporary object too, where it is to replace another
  *     the name       whole                      replaces the generation that was there before the first part, or none
  *
- * So what was there stays until all of the new one is in the store and verified, and whoever else writes it meanwhile
- * is noticed. Temporary objects are recorded and removed by temporary.h; a checkpoint part's record has its handle in
- * place of an ETag. Nodes have no record: a successor makes new ones, and removes the old ones, which are not in use.
+ * So what was there stays until all of the new one is in the store and verified, and another process that writes it
+ * meanwhile is noticed. Temporary objects are recorded and removed by temporary.h; a checkpoint part's record has its
+ * handle in place of an ETag. Nodes have no record: a successor makes new ones, and removes the old ones, which are not
+ * in use.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -100,7 +101,8 @@ static int write_composed_begin(struct mr_write_lane *lane)
 
 /* ---- parts ---- */
 
-/* A refusal: nothing was made. Else nobody knows: there may have been no memory to read the answer of a success. */
+/* A refusal: nothing was made. Otherwise it is unknown: there may have been no memory to read the answer of a
+ * success. */
 static void write_composed_forget(struct composed *own, uint64_t handle, enum mr_code code)
 {
     if (code == MR_E_DENIED || code == MR_E_USAGE || code == MR_E_NOT_FOUND)

@@ -104,7 +104,8 @@ struct mr_write_lane {
 
 /* Its method begins. */
 void mr_write_begin(struct mr_write_lane *lane);
-/* The end, with this outcome: what is under way is cancelled, then undone. Nothing where that goes on already. */
+/* The end, with this outcome: what is under way is cancelled, then undone. Does nothing if that is under way
+ * already. */
 void mr_write_stop(struct mr_write_lane *lane, enum mr_ckpt_part_outcome outcome, enum mr_code code, const char *text);
 /* The same as failed, with this thread's error; or since the shared memory is damaged. */
 void mr_write_fail_here(struct mr_write_lane *lane);
@@ -116,7 +117,7 @@ void mr_write_drain(struct mr_write_lane *lane);
 
 /* ---- what a method reports ---- */
 
-/* The upload is ready for parts: records it, then SENDING. id: to go on with; "" where there is none. */
+/* The upload is ready for parts: records it, then SENDING. id: to continue with; "" where there is none. */
 void mr_write_begun(struct mr_write_lane *lane, const char *id);
 /* This method is not possible here; another one begins. */
 void mr_write_switch(struct mr_write_lane *lane, const struct mr_write_ops *ops);

@@ -10,7 +10,7 @@
  *
  * What a successor needs is in the lane before it is needed (shm/ring/ckpt_part.h): method, generation and upload id
  * before the first part, an answer before its part's memory is free, complete_sent before the request. A lane that
- * comes with them goes on from there: worker/write/README.md.
+ * comes with them continues from there: worker/write/README.md.
  *
  * In the worker's loop; nothing here waits. One process at a time serves a lane.
  */

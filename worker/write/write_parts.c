@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "worker/write/write_impl.h"
 
-/* Recorded for those who come after our death; of a folder's file, that somebody does. */
+/* Recorded for a successor after our death; of a folder's file, that there is one. */
 static void record_begin(struct mr_write_lane *lane)
 {
     mr_upload_log_begin(lane->context->uploads, lane->store, lane->uri.bucket, lane->name, lane->name_length,
@@ -79,7 +79,7 @@ static int write_parts_begin(struct mr_write_lane *lane)
     return lane->transfer ? 0 : -1;
 }
 
-/* NOT_FOUND: the upload is gone, and with it the bytes that it had. At its end (slot is NULL) a request whose answer
+/* NOT_FOUND: the upload no longer exists, nor do its bytes. At its end (slot is NULL) a request whose answer
  * was lost, or a worker that has died, may have completed it. */
 static void write_parts_fail(struct mr_write_lane *lane, struct mr_write_slot *slot,
                              const struct mr_store_result *result)

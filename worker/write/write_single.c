@@ -2,9 +2,9 @@
  * write_single.c - an object of one checkpoint part, or of none: one multipart/related insert, whose checksum the store
  * compares.
  *
- * Its part stays HELD until the outcome is stored, so that a successor has the bytes. The precondition is that nobody
- * else has written the object since it was looked up, so the insert may be repeated; if it is refused to a successor,
- * the predecessor's may have been first (maybe_done).
+ * Its part stays HELD until the outcome is stored, so that a successor has the bytes. The precondition is that no other
+ * process has written the object since it was looked up, so the insert may be repeated; if it is refused to a
+ * successor, the predecessor's may have been first (maybe_done).
  */
 #include "worker/write/write_impl.h"
 

@@ -1,6 +1,6 @@
 /*
  * write_verify.c - is what lies under the name what a dead predecessor meant to make? A folder keeps no checksum, and
- * whatever has as many bytes may be somebody else's: so its bytes are read, block by block.
+ * an object of that size may be another writer's: so its bytes are read, block by block.
  */
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ static void on_block(void *arg, const struct mr_transfer_result *result)
     struct mr_write_lane *lane = arg;
     struct mr_write_verify *verify = &lane->verify;
     lane->transfer = NULL;
-    if (result->code == MR_E_CHANGED || result->code == MR_E_NOT_FOUND) { /* somebody writes it at this moment */
+    if (result->code == MR_E_CHANGED || result->code == MR_E_NOT_FOUND) { /* it is being written at this moment */
         write_verify_end(lane, false);
     } else if (result->code != MR_OK) {
         mr_write_failed(lane, result->code, result->text);
