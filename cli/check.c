@@ -21,15 +21,15 @@ static void print_string(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* A text; of a URL (http.proxy) everything but the password, which may have a '/' or '@' that should be escaped. */
+/* A text; of a URL everything but the password, which may have a '/' or '@' that should be escaped. */
 static void print_text(const char *text, FILE *out)
 {
-    bool is_url = strncmp(text, "http", 4) == 0 || strncmp(text, "socks", 5) == 0;
-    const char *user = is_url ? strstr(text, "://") : NULL;
-    const char *at = user ? strrchr(user + 3, '@') : NULL;
-    const char *colon = user ? strchr(user + 3, ':') : NULL;
+    const char *user = strstr(text, "://");
+    const char *colon = user ? user + 3 + strcspn(user + 3, ":/@") : NULL;
+    const char *at = colon && *colon == ':' ? strrchr(colon, '@') : NULL;
+    bool is_port = at && strchr("/", colon[1 + strspn(colon + 1, "0123456789")]) != NULL; /* what the colon begins */
     char shown[1000];
-    if (at && colon && colon < at) {
+    if (at && !is_port) {
         snprintf(shown, sizeof shown, "%.*s:(not shown)%s", (int)(colon - text), text, at);
         text = shown;
     }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "shm/control/loop.h"
 #include "shm/ring/board.h"
 #include "supervisor/events.h"
 
@@ -38,8 +39,8 @@ struct mr_client_peer {
 
 /* PUT_LOOP, for the OPEN_LANE of another process. */
 struct mr_kept_loop {
-    char key[65];
-    uint64_t epoch, cursor, seed, batch, world, rank, block, mix;
+    char key[MR_LOOP_KEY_MAX + 1];
+    struct mr_loop loop;
     uint64_t used; /* when, in calls: the oldest one is replaced */
 };
 

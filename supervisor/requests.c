@@ -257,16 +257,12 @@ static struct mr_kept_loop *find_loop(struct mr_clients *clients, const char *ke
 static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_clients *clients = &client->supervisor->clients;
-    struct mr_kept_loop loop;
+    struct mr_loop loop;
     const char *key;
-    if (mr_msg_get_str(in, "loop", &key) != 0 || mr_msg_get_u64(in, "epoch", &loop.epoch) != 0 ||
-        mr_msg_get_u64(in, "cursor", &loop.cursor) != 0 || mr_msg_get_u64(in, "seed", &loop.seed) != 0 ||
-        mr_msg_get_u64(in, "batch", &loop.batch) != 0 || mr_msg_get_u64(in, "world", &loop.world) != 0 ||
-        mr_msg_get_u64(in, "rank", &loop.rank) != 0 || mr_msg_get_u64(in, "block", &loop.block) != 0 ||
-        mr_msg_get_u64(in, "mix", &loop.mix) != 0)
+    if (mr_msg_get_str(in, "loop", &key) != 0 || mr_loop_get(in, &loop) != 0)
         return -1;
-    if (key[0] == '\0' || strlen(key) >= sizeof loop.key) {
-        mr_error_set(MR_E_USAGE, "a loop's key has 1 to %zu characters", sizeof loop.key - 1);
+    if (key[0] == '\0' || strlen(key) > MR_LOOP_KEY_MAX) {
+        mr_error_set(MR_E_USAGE, "a loop's key has 1 to %d characters", MR_LOOP_KEY_MAX);
         return -1;
     }
     struct mr_kept_loop *at = find_loop(clients, key);
@@ -278,9 +274,8 @@ static int put_loop(struct mr_client_peer *client, struct mr_msg_in *in)
             if (clients->loops[i].used < at->used)
                 at = &clients->loops[i];
     }
-    snprintf(loop.key, sizeof loop.key, "%s", key);
-    loop.used = clients->loop_clock++;
-    *at = loop;
+    *at = (struct mr_kept_loop){.loop = loop, .used = clients->loop_clock++};
+    strcpy(at->key, key);
     return reply(client, ok());
 }
 
@@ -314,14 +309,7 @@ static int requests_open_lane(struct mr_client_peer *client, struct mr_msg_in *i
     mr_msg_put_bool(out, "has_loop", loop != NULL);
     if (loop) {
         loop->used = clients->loop_clock++;
-        mr_msg_put_u64(out, "epoch", loop->epoch);
-        mr_msg_put_u64(out, "cursor", loop->cursor);
-        mr_msg_put_u64(out, "seed", loop->seed);
-        mr_msg_put_u64(out, "batch", loop->batch);
-        mr_msg_put_u64(out, "world", loop->world);
-        mr_msg_put_u64(out, "rank", loop->rank);
-        mr_msg_put_u64(out, "block", loop->block);
-        mr_msg_put_u64(out, "mix", loop->mix);
+        mr_loop_put(out, &loop->loop);
     }
     mr_msg_put_fd(out, entry->fd);
     uint32_t number = entry->lane.lane;

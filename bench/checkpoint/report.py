@@ -80,14 +80,11 @@ def nodes_title(nodes: dict[str, Any]) -> str:
     return f"{told['world']} nodes (simulated), {told['bytes'] / 1e6:,.0f} MB in {tensors}, {nodes['server']}"
 
 
-def is_rest(heading: str) -> bool:
-    """Not on the page: a state dict of another size, on one node."""
-    return SHOWN not in heading and "node" not in heading
-
-
-def tables(results: dict[str, Any]) -> list[tuple[str, Table]]:
-    found = [(title(cell), cell_table(cell)) for cell in results["cells"]]
-    return found + [(nodes_title(nodes), nodes_table(nodes)) for nodes in results["nodes"] if nodes["rows"]]
+def tables(results: dict[str, Any], shown: bool) -> list[tuple[str, Table]]:
+    """Those on the page, of the size SHOWN and of many nodes, or the others."""
+    found = [(title(cell), cell_table(cell)) for cell in results["cells"] if (cell["label"] == SHOWN) == shown]
+    nodes = results["nodes"] if shown else []
+    return found + [(nodes_title(each), nodes_table(each)) for each in nodes if each["rows"]]
 
 
 def without_empty(table: Table) -> Table:
@@ -96,8 +93,12 @@ def without_empty(table: Table) -> Table:
     return [[line[at] for at in kept] for line in table]
 
 
-def sections(shown: list[tuple[str, Table]]) -> list[str]:
-    return [line for heading, table in shown for line in ("", f"### {heading}", "", markdown(without_empty(table)))]
+def sections(results: dict[str, Any], shown: bool) -> list[str]:
+    return [
+        line
+        for heading, table in tables(results, shown)
+        for line in ("", f"### {heading}", "", markdown(without_empty(table)))
+    ]
 
 
 def page(results: dict[str, Any]) -> str:
@@ -113,9 +114,9 @@ def page(results: dict[str, Any]) -> str:
     ]
     if results.get("budgets"):
         lines += ["", "### Budgets of checkpoints", "", markdown(results["budgets"])]
-    lines += sections([(heading, table) for heading, table in tables(results) if not is_rest(heading)])
-    link = f"../{REST.relative_to(ROOT)}"
-    return "\n".join([*lines, "", f"The same for other sizes: [bench/checkpoint/results.md]({link})."])
+    lines += sections(results, shown=True)
+    lines += ["", "The same for other sizes: [bench/checkpoint/results.md](../bench/checkpoint/results.md)."]
+    return "\n".join(lines)
 
 
 def rest(results: dict[str, Any]) -> str:
@@ -123,13 +124,10 @@ def rest(results: dict[str, Any]) -> str:
     lines = [
         "# Checkpoints of other sizes",
         "",
-        "Made by `bench/checkpoint/report.py --write`, from the same run as the",
+        "Made by `bench/checkpoint/report.py --write`, from the same run as the tables of "
+        "[docs/performance.md](../../docs/performance.md#checkpoints), which says what is measured, and how.",
     ]
-    lines += [
-        "tables of [docs/performance.md](../../docs/performance.md#checkpoints), which says what is measured, and how."
-    ]
-    lines += sections([(heading, table) for heading, table in tables(results) if is_rest(heading)])
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + sections(results, shown=False)) + "\n"
 
 
 def write_page(text: str, path: Path) -> None:
@@ -141,7 +139,7 @@ def write_page(text: str, path: Path) -> None:
 
 
 def show(results: dict[str, Any]) -> None:
-    for heading, table in tables(results):
+    for heading, table in [*tables(results, shown=False), *tables(results, shown=True)]:
         print(f"\n{heading}\n{plain(without_empty(table))}")
 
 

@@ -384,20 +384,6 @@ const struct mr_board *mr_client_board(const struct mr_client *client)
     return client->board;
 }
 
-/* A number of 32 bits. */
-int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value)
-{
-    uint64_t wide;
-    if (mr_msg_get_u64(in, key, &wide) != 0)
-        return -1;
-    if (wide > UINT32_MAX) {
-        mr_error_set(MR_E_PROTOCOL, "'%s' of control message %d is over 32 bits", key, (int)in->type);
-        return -1;
-    }
-    *value = (uint32_t)wide;
-    return 0;
-}
-
 /* ---- data sets ---- */
 
 static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr_opened *opened)
@@ -405,9 +391,8 @@ static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
-    int rc = mr_client_get_u32(&in, "dataset", &opened->dataset) == 0 &&
-                     mr_client_get_u32(&in, "tail", &opened->tail) == 0 &&
-                     mr_client_get_u32(&in, "on_error", &opened->on_error) == 0
+    int rc = mr_msg_get_u32(&in, "dataset", &opened->dataset) == 0 && mr_msg_get_u32(&in, "tail", &opened->tail) == 0 &&
+                     mr_msg_get_u32(&in, "on_error", &opened->on_error) == 0
                  ? 0
                  : -1;
     mr_msg_close(&in);
@@ -554,7 +539,7 @@ static void close_view(struct mr_producer_view *view)
 static int check_division(const struct mr_msg_in *in, uint32_t wanted)
 {
     uint32_t division;
-    if (mr_client_get_u32(in, "division", &division) != 0)
+    if (mr_msg_get_u32(in, "division", &division) != 0)
         return -1;
     if (division == wanted)
         return 0;
@@ -603,7 +588,7 @@ static struct mr_views *map_views(struct mr_client *client)
     uint32_t division = 0;
     int rc = mr_msg_get_u64(&in, "producers", &producers);
     if (rc == 0)
-        rc = mr_client_get_u32(&in, "division", &division);
+        rc = mr_msg_get_u32(&in, "division", &division);
     mr_msg_close(&in);
     if (rc == 0 && (producers == 0 || producers > MR_PRODUCERS_MAX)) {
         mr_error_set(MR_E_PROTOCOL, "the supervisor answered with %llu fetch workers", (unsigned long long)producers);
@@ -646,26 +631,8 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_PUT_LOOP);
     mr_msg_put_str(out, "loop", key);
-    mr_msg_put_u64(out, "epoch", loop->epoch);
-    mr_msg_put_u64(out, "cursor", loop->cursor);
-    mr_msg_put_u64(out, "seed", loop->seed);
-    mr_msg_put_u64(out, "batch", loop->batch);
-    mr_msg_put_u64(out, "world", loop->world);
-    mr_msg_put_u64(out, "rank", loop->rank);
-    mr_msg_put_u64(out, "block", loop->block);
-    mr_msg_put_u64(out, "mix", loop->mix);
+    mr_loop_put(out, loop);
     return call_plain(client, out);
-}
-
-static int get_loop(const struct mr_msg_in *in, struct mr_loop *loop)
-{
-    return mr_msg_get_u64(in, "epoch", &loop->epoch) == 0 && mr_msg_get_u64(in, "cursor", &loop->cursor) == 0 &&
-                   mr_msg_get_u64(in, "seed", &loop->seed) == 0 && mr_client_get_u32(in, "batch", &loop->batch) == 0 &&
-                   mr_client_get_u32(in, "world", &loop->world) == 0 &&
-                   mr_client_get_u32(in, "rank", &loop->rank) == 0 && mr_msg_get_u64(in, "block", &loop->block) == 0 &&
-                   mr_client_get_u32(in, "mix", &loop->mix) == 0
-               ? 0
-               : -1;
 }
 
 /* While fetch workers start again for a larger reserve the answer is BUSY, for a moment, once or twice in a run: asks
@@ -726,14 +693,14 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
     bool has = false;
     uint32_t number = 0, ahead = 0;
     int fd = -1;
-    int rc = mr_client_get_u32(&in, "lane", &number);
+    int rc = mr_msg_get_u32(&in, "lane", &number);
     if (rc == 0 && mr_msg_has(&in, "ahead"))
-        rc = mr_client_get_u32(&in, "ahead", &ahead);
+        rc = mr_msg_get_u32(&in, "ahead", &ahead);
     if (rc == 0 && mr_msg_has(&in, "has_loop"))
         rc = mr_msg_get_bool(&in, "has_loop", &has);
     if (rc == 0 && has) {
         struct mr_loop ignored;
-        rc = get_loop(&in, loop ? loop : &ignored);
+        rc = mr_loop_get(&in, loop ? loop : &ignored);
     }
     if (rc == 0)
         rc = (fd = mr_msg_take_fd(&in, 0)) >= 0 ? 0 : -1;

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/silence.h"
+#include "shm/control/loop.h"
 #include "shm/meter/verdict.h"
 #include "shm/ring/board.h"
 #include "shm/ring/ckpt_part.h"
@@ -90,19 +91,13 @@ int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_
  */
 struct mr_views *mr_client_views(struct mr_client *client);
 
-/* What the main process's loop hands to the worker that opens a lane with the same key (64 hex digits or fewer). */
-struct mr_loop {
-    uint64_t epoch, cursor, seed;
-    uint64_t block; /* objects, of the order in blocks that a state was loaded of, or 0: the data set's own */
-    uint32_t batch, world, rank, mix;
-};
 int mr_client_put_loop(struct mr_client *client, const char *key, const struct mr_loop *loop);
 /* Opens and maps a lane. Its window is `window`, or the configuration's for 0, and never under `least`. key may be
  * NULL; *has_loop: the supervisor had a loop of that key, which is in *loop. Arenas that are mapped are those of the
  * lane afterwards. NO_MEMORY when [lanes] max is reached. BUSY: the memory is divided anew meanwhile. */
 int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop);
-/* Notifies the supervisor that the lane is closed; does not wait for it to drain. */
+/* Notifies the supervisor that the lane is closed; does not wait until it is empty. */
 int mr_client_close_lane(struct mr_client *client, uint32_t lane);
 
 /* ---- checkpoint writers ---- */

@@ -98,11 +98,10 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
         return -1;
     uint32_t number = 0, worker = 0;
     uint64_t arena_bytes = 0;
-    int rc = mr_client_get_u32(&in, "lane", &number);
+    int rc = mr_msg_get_u32(&in, "lane", &number);
     bool opened = rc == 0;
-    if (rc == 0 && mr_client_get_u32(&in, "worker", &worker) == 0 &&
-        mr_msg_get_u64(&in, "arena_bytes", &arena_bytes) == 0)
-        rc = mr_client_get_u32(&in, "drain_s", &writer->drain_s);
+    if (rc == 0 && mr_msg_get_u32(&in, "worker", &worker) == 0 && mr_msg_get_u64(&in, "arena_bytes", &arena_bytes) == 0)
+        rc = mr_msg_get_u32(&in, "drain_s", &writer->drain_s);
     else
         rc = -1;
     if (rc == 0)

@@ -38,7 +38,5 @@ struct mr_client {
 /* Sends (and frees) a request and takes its answer: 0 and *in, which the caller closes, or -1 with the answer's
  * error. */
 int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_msg_in *in);
-/* A number of 32 bits; else PROTOCOL. */
-int mr_client_get_u32(const struct mr_msg_in *in, const char *key, uint32_t *value);
 
 #endif

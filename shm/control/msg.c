@@ -367,6 +367,19 @@ int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value
     return 0;
 }
 
+int mr_msg_get_u32(const struct mr_msg_in *msg, const char *key, uint32_t *value)
+{
+    uint64_t wide;
+    if (mr_msg_get_u64(msg, key, &wide) != 0)
+        return -1;
+    if (wide > UINT32_MAX) {
+        mr_error_set(MR_E_PROTOCOL, "'%s' of control message %d is over 32 bits", key, (int)msg->type);
+        return -1;
+    }
+    *value = (uint32_t)wide;
+    return 0;
+}
+
 int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value)
 {
     const msgpack_object *object = field(msg, key);

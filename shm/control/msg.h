@@ -196,6 +196,7 @@ struct mr_msg_in {
 int mr_msg_recv(int socket, struct mr_msg_in *msg);
 void mr_msg_close(struct mr_msg_in *msg);
 int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value);
+int mr_msg_get_u32(const struct mr_msg_in *msg, const char *key, uint32_t *value);
 int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value);
 int mr_msg_get_str(const struct mr_msg_in *msg, const char *key, const char **value); /* PROTOCOL if it holds a NUL */
 int mr_msg_get_strs(const struct mr_msg_in *msg, const char *key, const char *const **values, size_t *count);

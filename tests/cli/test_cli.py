@@ -134,6 +134,7 @@ def test_check(millrace: Run, config: Path, tmp_path: Path) -> None:
         ("http://me:s3cret@proxy:3128", "http://me:(not shown)@proxy:3128"),
         ("http://me:s3c/s3cret@x@proxy:3128", "http://me:(not shown)@proxy:3128"),
         ("http://me@proxy:3128", "http://me@proxy:3128"),
+        ("http://proxy:3128/a:b@c", "http://proxy:3128/a:b@c"),
         ("http://proxy:3128", "http://proxy:3128"),
     ],
 )
