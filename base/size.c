@@ -10,7 +10,7 @@
 
 static int bad_size(const char *text)
 {
-    mr_error_set(MR_E_CONFIG, "\"%.60s\" is no size: write bytes, or 64KiB, 512MiB, 1.5GiB, 100MB", text);
+    mr_error_set(MR_E_CONFIG, "\"%.60s\" is not a size: write bytes, or 64KiB, 512MiB, 1.5GiB, 100MB", text);
     return -1;
 }
 

@@ -7,7 +7,8 @@
 #include <stddef.h>
 
 /* Decodes exactly one complete value, in which no array or map claims more items than bytes follow; the object points
- * into data and into zone. 0, or -1 (PROTOCOL). */
+ * into data and into zone. 0, or -1 (PROTOCOL; also without memory, which msgpack-c does not tell apart from values
+ * that are nested too deep). */
 int mr_unpack(msgpack_zone *zone, const void *data, size_t length, msgpack_object *object);
 /* The value of a string key in a map, or NULL. The first one counts. */
 const msgpack_object *mr_unpack_find(const msgpack_object *map, const char *key);

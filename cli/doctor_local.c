@@ -212,7 +212,7 @@ static void check_run_folder(struct mr_doctor *doctor)
     if (there && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)) {
         mr_doctor_report(
             doctor, "fail", "run folder",
-            "%s must be a folder of this user that nobody else may enter: remove it, or set XDG_RUNTIME_DIR", base);
+            "%s must be a folder of this user that no other user may enter: remove it, or set XDG_RUNTIME_DIR", base);
         return;
     }
     if (!there)

@@ -59,7 +59,8 @@ static int bucket_check_name(const char *name)
     size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.");
     if (length < 3 || length > 222 || good != length || strchr("-_.", name[0]) || strchr("-_.", name[length - 1])) {
         mr_error_set(MR_E_USAGE,
-                     "\"%s\" is no bucket name: 3 to 222 of a-z 0-9 - _ . and a letter or digit at either end", name);
+                     "\"%s\" is not a bucket name: 3 to 222 of a-z 0-9 - _ . and a letter or digit at either end",
+                     name);
         return -1;
     }
     return 0;

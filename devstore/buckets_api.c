@@ -161,7 +161,7 @@ static void create(const struct ds_api *api, const struct ds_request *request, c
     json_t *body = json_loadb(request->body.data ? request->body.data : "", request->body.length, 0, &error);
     const char *name = json_string_value(json_object_get(body, "name"));
     if (!name)
-        ds_reply_error(reply, request, 400, "required", "The body is no JSON object with a name.");
+        ds_reply_error(reply, request, 400, "required", "The body is not a JSON object with a name.");
     else if (take_settings(body, &settings) < 0 || ds_buckets_create(api->buckets, name, &settings) < 0)
         ds_reply_from_error(reply, request);
     else

@@ -114,7 +114,7 @@ static int parse_argument(char *text, struct ds_fault *fault)
     else
         rc = ds_parse_u64(text, &fault->bytes);
     if (rc < 0)
-        mr_error_set(MR_E_USAGE, "\"%.50s\" is no argument of a %s fault", text, kind_names[fault->kind]);
+        mr_error_set(MR_E_USAGE, "\"%.50s\" is not an argument of a %s fault", text, kind_names[fault->kind]);
     return rc;
 }
 

@@ -119,7 +119,7 @@ static char *folder_name_of(const char *path)
     if (strncmp(path, SIDE "/", strlen(SIDE "/")) == 0)
         return ds_folder_side_name(path + strlen(SIDE "/"));
     if (length > MR_NAME_MAX || !ds_utf8_valid(path, length)) {
-        mr_log_warning("skipped a file whose path is no object name (not UTF-8, or over 1024 bytes): %s", path);
+        mr_log_warning("skipped a file whose path is not an object name (not UTF-8, or over 1024 bytes): %s", path);
         return NULL;
     }
     return strdup(path);

@@ -306,7 +306,7 @@ const char *ds_multipart_choose(const struct ds_api *api, const struct ds_reques
         }
     }
     if (!code && (more < 0 || chosen->n == 0)) {
-        mr_error_set(MR_E_USAGE, "The XML you provided was not well-formed or is no list of parts.");
+        mr_error_set(MR_E_USAGE, "The XML you provided was not well-formed or is not a list of parts.");
         code = "MalformedXML";
     }
     return code;

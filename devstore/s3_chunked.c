@@ -47,7 +47,7 @@ static int begin_chunk(struct ds_s3_chunked *chunked)
             memcpy(chunked->signature, value + sizeof name - 1, strlen(value) - (sizeof name - 1) + 1);
     }
     if (digits == 0 || digits > SIZE_DIGITS || digits != strlen(chunked->line))
-        return s3_chunked_fail("a chunk's size is no hexadecimal number");
+        return s3_chunked_fail("a chunk's size is not a hexadecimal number");
     if (chunked->is_signed && strlen(chunked->signature) != 64)
         return s3_chunked_fail("a chunk has no signature");
     chunked->left = strtoull(chunked->line, NULL, 16);
@@ -65,7 +65,7 @@ static int trailer_line(struct ds_s3_chunked *chunked)
         return 0;
     }
     if (!strchr(chunked->line, ':') || chunked->trailer.length + chunked->line_length > TRAILER_MAX)
-        return s3_chunked_fail("its trailer is no NAME:VALUE, or too long");
+        return s3_chunked_fail("its trailer is not NAME:VALUE, or too long");
     ds_text_puts(&chunked->trailer, chunked->line);
     ds_text_puts(&chunked->trailer, "\n");
     return 0;

@@ -222,7 +222,7 @@ void ds_s3_list(const struct ds_api *api, const struct ds_request *request, stru
                               .cls = &l};
     if (check_express(&l, reply) < 0 || s3_list_begin(&l, reply) < 0)
         return;
-    if ((most > 0 && ds_page_run(&l.page) < 0) || (l.pass && next_of_pass(&l) < 0))
+    if (most > 0 && (ds_page_run(&l.page) < 0 || (l.pass && next_of_pass(&l) < 0)))
         ds_reply_from_error(reply, request);
     else
         s3_list_finish(&l, most, reply);

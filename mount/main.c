@@ -313,7 +313,7 @@ static void say(const char *uri, const char *dir)
     uint64_t hidden = 0;
     if (mr_tree_hidden(&tree, &hidden) == 0 && hidden > 0)
         mr_log_warning("%" PRIu64 " of %" PRIu64
-                       " objects are not shown: their names are no paths, or a folder has them "
+                       " objects are not shown: their names are not paths, or a folder has them "
                        "(docs/files.md)",
                        hidden, files.index.info.count);
     mr_log_info("%s is mounted at %s: %" PRIu64 " objects, %" PRIu64 " bytes", uri, dir, files.index.info.count,

@@ -197,7 +197,9 @@ static bool read_messages(struct mr_child *child)
     if (got >= 0)
         return got == 1;
     if (mr_error_code() != MR_E_GONE) {
-        mr_log_error("%s worker %u breaks the protocol and is killed: %s", child->role->name, child->slot,
+        mr_log_error("%s worker %u %s: %s", child->role->name, child->slot,
+                     mr_error_code() == MR_E_PROTOCOL ? "breaks the protocol and is killed"
+                                                      : "is killed, since its message could not be handled",
                      mr_error_text());
         mr_child_kill(child);
     }

@@ -544,7 +544,7 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
         return NULL;
     }
     if (strlen(digest) != MR_INDEX_DIGEST_SIZE - 1 || strspn(digest, "0123456789abcdef") != strlen(digest)) {
-        mr_error_set(MR_E_USAGE, "'%.80s' is no digest of a listing", digest);
+        mr_error_set(MR_E_USAGE, "'%.80s' is not a digest of a listing", digest);
         return NULL;
     }
     if (base->indexed && strcmp(base->digest, digest) == 0)

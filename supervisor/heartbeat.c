@@ -39,7 +39,7 @@ static void look_at(struct mr_child *child, bool has_work)
         child->silence = (struct mr_silence){0};
         child->is_stopped = false;
         if (was_stopped && mr_child_has_process(child))
-            mr_log_info("%s worker %u (pid %d) goes on", child->role->name, child->slot, (int)child->pid);
+            mr_log_info("%s worker %u (pid %d) runs again", child->role->name, child->slot, (int)child->pid);
         return;
     }
     if (mr_silence_look(&child->silence, child->generation, mr_clock_mono_ns(), limit_ns) < limit_ns / 2 || was_stopped)

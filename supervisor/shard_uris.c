@@ -25,7 +25,7 @@ int mr_format_parse(const char *text, enum mr_format *format)
             *format = (enum mr_format)i;
             return 0;
         }
-    mr_error_set(MR_E_USAGE, "'%.80s' is no format of a data set: \"tar\" or \"objects\"", text);
+    mr_error_set(MR_E_USAGE, "'%.80s' is not a format of a data set: \"tar\" or \"objects\"", text);
     return -1;
 }
 

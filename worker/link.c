@@ -90,7 +90,7 @@ static int link_setup(struct mr_link *link, struct mr_msg_in *msg, const struct 
         return -1;
     /* The supervisor may have died before PDEATHSIG was set: no signal would come. */
     if ((uint32_t)getppid() != link->board->supervisor_pid) {
-        mr_error_set(MR_E_GONE, "the supervisor (pid %u) is gone", link->board->supervisor_pid);
+        mr_error_set(MR_E_GONE, "the supervisor (pid %u) has ended", link->board->supervisor_pid);
         return -1;
     }
     return kind->is_woken ? setup_woken(link, msg) : 0;

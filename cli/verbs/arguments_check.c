@@ -195,12 +195,12 @@ static int check_compose(const struct mr_arguments *arguments)
 static int check_mounted(const char *uri, const char *dir)
 {
     if (!strstr(uri, "://")) {
-        mr_error_set(MR_E_USAGE, "\"%.200s\" is no URI: gs://bucket/folder/, s3://bucket/ or file:///folder/", uri);
+        mr_error_set(MR_E_USAGE, "\"%.200s\" is not a URI: gs://bucket/folder/, s3://bucket/ or file:///folder/", uri);
         return -1;
     }
     if (dir[0] != '\0' && !strstr(dir, "://") && strcmp(dir, "-") != 0)
         return check_uri(uri, false);
-    mr_error_set(MR_E_USAGE, "\"%.200s\" is no folder to mount at", dir);
+    mr_error_set(MR_E_USAGE, "\"%.200s\" is not a folder to mount at", dir);
     return -1;
 }
 
@@ -212,7 +212,7 @@ static int check_run(const struct mr_arguments *arguments)
     if (!text)
         return 0;
     if (!equals || (size_t)(equals - text) >= sizeof uri) {
-        mr_error_set(MR_E_USAGE, "--mount \"%.200s\" is no URI=DIR", text);
+        mr_error_set(MR_E_USAGE, "--mount \"%.200s\" is not URI=DIR", text);
         return -1;
     }
     memcpy(uri, text, (size_t)(equals - text));

@@ -190,7 +190,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
             .summary = "deletes objects",
             .about =
                 "Deletes objects, a hundred in a request. Each delete carries the generation that was found: an object "
-                "that somebody has written since then stays.",
+                "that was written since then stays.",
             .options =
                 OPTIONS{{.id = MR_OPT_RECURSIVE, .help = "everything under each URI, without a question"},
                         {.id = MR_OPT_JSON, .help = "how many were deleted, and which were not; an error is JSON too"},

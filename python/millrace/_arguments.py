@@ -107,7 +107,7 @@ def _uri(value: Any) -> str:
     if not isinstance(text, str):
         raise TypeError("a URI is a str, not bytes")
     if "\0" in text or not text:
-        raise ValueError(f"{text!r} is no URI")
+        raise ValueError(f"{text!r} is not a URI")
     if "://" in text:
         return text
     # A path is the caller's: the supervisor may have another working folder. One that is no folder is a prefix.

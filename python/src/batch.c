@@ -320,7 +320,7 @@ static PyType_Slot batch_slots[] = {
     {Py_tp_methods, batch_methods},
     {Py_bf_getbuffer, batch_getbuffer},
     {Py_tp_doc,
-     "The memory of one batch, a writable buffer. It returns when this and all that was made from it is gone."},
+     "The memory of one batch, a writable buffer. It returns when this and all that was made from it is freed."},
     {0, NULL},
 };
 PyType_Spec ring_batch_spec = {

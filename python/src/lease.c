@@ -301,7 +301,7 @@ static PyType_Slot lease_slots[] = {
     {Py_bf_getbuffer, lease_getbuffer},
     {Py_tp_doc,
      "The bytes of one object in shared memory: a read-only buffer for memoryview, numpy.frombuffer, "
-     "torch.frombuffer and DLPack. The memory returns when the Lease and all that was made from it is gone."},
+     "torch.frombuffer and DLPack. The memory returns when the Lease and all that was made from it is freed."},
     {0, NULL},
 };
 PyType_Spec ring_lease_spec = {

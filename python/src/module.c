@@ -69,10 +69,10 @@ static PyMethodDef ring_methods[] = {
      "lease_of(buffer, state) -> Lease: over a copy of these bytes, as the one whose _state() this is."},
     {"members", ring_members, METH_O,
      "members(buffer) -> (key, {suffix: (offset, size)}): where the members of a sample of a tar shard lie."},
-    {"tracing", ring_tracing, METH_NOARGS, "tracing() -> bool: somebody traces this run (millrace trace)."},
+    {"tracing", ring_tracing, METH_NOARGS, "tracing() -> bool: this run is being traced (millrace trace)."},
     {"trace", (PyCFunction)(void (*)(void))ring_trace, METH_VARARGS | METH_KEYWORDS,
      "trace(kind, began_ns, object=0, bytes=0, text=None): a span of this thread ends now. kind: transform, "
-     "device or save. Nothing where nobody traces."},
+     "device or save. Nothing while no trace is taken."},
     {"trace_made", ring_trace_made, METH_O, "trace_made(times): the spans of a batch that this thread has made."},
     {"delay_ns", ring_delay_ns, METH_NOARGS,
      "delay_ns() -> int: how long this thread could have run and no core was free; 0 in others than the first."},

@@ -28,7 +28,7 @@ static int connect_once(int socket, const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (!path || path[0] == '\0' || strlen(path) >= sizeof address.sun_path) {
-        mr_error_set(MR_E_USAGE, "'%s' is no socket path: it must have 1 to %zu bytes", path ? path : "",
+        mr_error_set(MR_E_USAGE, "'%s' is not a socket path: it must have 1 to %zu bytes", path ? path : "",
                      sizeof address.sun_path - 1);
         return -1;
     }
@@ -503,8 +503,9 @@ enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t
     uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
     if (state == MR_DATASET_FAILED) {
         uint32_t code = entry->code;
+        const char *text = entry->text[0] ? entry->text : "the data set failed for a reason that is not known";
         mr_error_set(code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, "%.*s",
-                     (int)strnlen(entry->text, sizeof entry->text), entry->text);
+                     (int)sizeof entry->text, text);
     }
     return (enum mr_dataset_state)state;
 }
@@ -656,15 +657,19 @@ static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window,
     }
 }
 
-/* Closes a lane that only the supervisor believes to be open. Leaves mr_error, which says why, as it is unless this
- * fails. */
+/* Closes a lane that only the supervisor believes to be open. mr_error, which says why, stays as it is: a connection
+ * that is lost meanwhile fails the next call as well. */
 static void give_up_lane(struct mr_client *client, uint32_t number)
 {
+    enum mr_code code = mr_error_code();
+    char text[512];
+    snprintf(text, sizeof text, "%s", mr_error_text());
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
     struct mr_msg_in in;
     mr_msg_put_u64(out, "lane", number);
     if (mr_msg_send(client->socket, out) == 0 && await_answer(client) == 0 && mr_msg_recv(client->socket, &in) == 1)
         mr_msg_close(&in);
+    mr_error_set(code, "%s", text);
 }
 
 /* The arenas that this process has mapped must be those of the lane: the memory may have been divided anew since. */

@@ -397,7 +397,7 @@ static int check_cleartext(const struct mr_config *config)
         return 0;
     mr_error_set(MR_E_CONFIG,
                  "gcs.endpoint = \"%.200s\" would get credentials in clear text: write https://, or gcs.auth = "
-                 "\"anonymous\", or gcs.cleartext_credentials = \"allow\" where nobody else can listen",
+                 "\"anonymous\", or gcs.cleartext_credentials = \"allow\" where no one else can listen",
                  config->gcs.endpoint);
     return -1;
 }
@@ -419,7 +419,7 @@ static int check_endpoint(const struct mr_config *config, const struct mr_config
     for (size_t i = 0; i < endpoint->buckets.count; i++) {
         const char *bucket = endpoint->buckets.items[i], *star = strchr(bucket, '*');
         if (!bucket[0] || strchr(bucket, '/') || strchr(bucket, '+') || (star && star[1])) {
-            mr_error_set(MR_E_CONFIG, "%s.buckets: \"%.100s\" is no bucket's name; a \"*\" may stand at its end",
+            mr_error_set(MR_E_CONFIG, "%s.buckets: \"%.100s\" is not a bucket's name; a \"*\" may stand at its end",
                          section, bucket);
             return -1;
         }

@@ -214,7 +214,7 @@ static const struct mr_config_key keys[] = {
      .meaning = "default: application default credentials; none for an emulator. anonymous: no credentials."},
     {FIELD(gcs, cleartext_credentials, MR_KEY_CHOICE), CHOICE(MR_CLEARTEXT_REFUSE, cleartexts),
      .meaning =
-         "Whether credentials may go to an endpoint that is http:// on another machine, where whoever listens can "
+         "Whether credentials may go to an endpoint that is http:// on another machine, where anyone who listens can "
          "take them."},
     {FIELD(gcs, user_project, MR_KEY_STRING), .unit = "",
      .meaning = "The project that pays for requester-pays buckets."},

@@ -20,10 +20,11 @@ int mr_private_folder(const char *path)
         return -1;
     }
     if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-        mr_error_set(MR_E_DENIED,
-                     "the run folder %s must be a folder of user %u that nobody else may enter (mode 0700): remove it, "
-                     "or set XDG_RUNTIME_DIR",
-                     path, geteuid());
+        mr_error_set(
+            MR_E_DENIED,
+            "the run folder %s must be a folder of user %u that no other user may enter (mode 0700): remove it, "
+            "or set XDG_RUNTIME_DIR",
+            path, geteuid());
         return -1;
     }
     return 0;

@@ -303,19 +303,25 @@ static int get_u64(const msgpack_object *map, const char *key, uint64_t max, uin
     return 0;
 }
 
-static char *copy_text(const msgpack_object *object)
+/* A copy of a value of that key, or NULL (CORRUPT, NO_MEMORY). */
+static char *copy_text(const msgpack_object *object, const char *key)
 {
     const char *at;
     size_t length;
-    if (!object || !mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length))
+    if (!object || !mr_unpack_bytes(object, &at, &length) || memchr(at, '\0', length)) {
+        index_file_corrupt(key);
         return NULL;
-    return strndup(at, length);
+    }
+    char *text = strndup(at, length);
+    if (!text)
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+    return text;
 }
 
 static int get_text(const msgpack_object *map, const char *key, char **value)
 {
-    *value = copy_text(mr_unpack_find(map, key));
-    return *value ? 0 : index_file_corrupt(key);
+    *value = copy_text(mr_unpack_find(map, key), key);
+    return *value ? 0 : -1;
 }
 
 /* On failure the caller frees what was read so far. */
@@ -330,9 +336,9 @@ static int get_texts(const msgpack_object *map, const char *key, struct mr_strin
         return -1;
     }
     for (uint32_t i = 0; i < found->via.array.size; i++) {
-        char *text = copy_text(&found->via.array.ptr[i]);
+        char *text = copy_text(&found->via.array.ptr[i], key);
         if (!text)
-            return index_file_corrupt(key);
+            return -1;
         values->items[values->count++] = text;
     }
     return 0;
@@ -410,7 +416,7 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
 static int get_header(struct mr_index_file *file, const msgpack_object *map)
 {
     if (map->type != MSGPACK_OBJECT_MAP)
-        return index_file_corrupt("its header is no map");
+        return index_file_corrupt("its header is not a map");
     uint64_t version;
     if (get_u64(map, "version", UINT64_MAX, &version) != 0)
         return -1;
@@ -450,7 +456,7 @@ static int parse_header(struct mr_index_file *file, const uint8_t *header, size_
         return -1;
     }
     msgpack_object map;
-    int rc = mr_unpack(&zone, header, length, &map) != 0 ? index_file_corrupt("its header is no msgpack")
+    int rc = mr_unpack(&zone, header, length, &map) != 0 ? index_file_corrupt("its header is not msgpack")
                                                          : get_header(file, &map);
     msgpack_zone_destroy(&zone);
     return rc;
@@ -461,7 +467,7 @@ static int read_head(int fd, uint64_t file_bytes, uint64_t *bytes)
 {
     uint8_t head[HEAD_BYTES];
     if (file_bytes < HEAD_BYTES || read_at(fd, head, sizeof head, 0) != 0 || memcmp(head, MAGIC, 8) != 0) {
-        mr_error_set(MR_E_CORRUPT, "this is no saved index");
+        mr_error_set(MR_E_CORRUPT, "this is not a saved index");
         return -1;
     }
     uint64_t length = get_u32(head + 8);
@@ -479,7 +485,7 @@ static int file_size(int fd, uint64_t *bytes)
         return -1;
     }
     if (!S_ISREG(status.st_mode)) {
-        mr_error_set(MR_E_CORRUPT, "this is no saved index");
+        mr_error_set(MR_E_CORRUPT, "this is not a saved index");
         return -1;
     }
     *bytes = (uint64_t)status.st_size;

@@ -163,7 +163,7 @@ static enum mr_tar_event set_size(struct mr_tar *tar, const char *value, size_t 
         return MR_TAR_MEMBER;
     for (size_t i = 0; i < length; i++) {
         if (value[i] < '0' || value[i] > '9' || size > SIZE_MAX_BYTES / 10)
-            return tar_corrupt(tar, "a pax header has a size that is no number");
+            return tar_corrupt(tar, "a pax header has a size that is not a number");
         size = size * 10 + (uint64_t)(value[i] - '0');
     }
     tar->member_size = size;
@@ -335,7 +335,7 @@ enum mr_tar_event mr_tar_next(struct mr_tar *tar, const unsigned char *bytes, si
             return bad_checksum(tar, bytes);
         uint64_t size;
         if (!number(bytes + SIZE, SIZE_BYTES, &size))
-            return tar_corrupt(tar, "a header whose size is no number");
+            return tar_corrupt(tar, "a header whose size is not a number");
         if (!is_extended(bytes[TYPE]))
             return take_member(tar, bytes, size, member);
         uint64_t before = tar->at;

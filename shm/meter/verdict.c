@@ -97,7 +97,7 @@ void mr_verdict_node_text(enum mr_cause cause, const struct mr_node *node, char 
     switch (cause) {
     case MR_CAUSE_LISTING:
         snprintf(text, size,
-                 "the bucket is being listed, and nobody can read before that is done: try more list.workers, or "
+                 "the bucket is being listed, and reading begins when that is done: try more list.workers, or "
                  "a saved index (`millrace index`)");
         break;
     case MR_CAUSE_MEMORY:

@@ -75,7 +75,7 @@ EXCUSES = {
     # What came was not what was asked for, and no part of it was handed out.
     r"the crc32c of its \d+ bytes is .* and should be|its bytes have crc32c": "flip",
     # The sessions of the development store end with it, and with them what an upload had sent.
-    r"its unfinished upload was removed by somebody else": "store",
+    r"its unfinished upload was removed by another program": "store",
 }
 
 

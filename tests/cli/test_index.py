@@ -382,7 +382,7 @@ def test_what_is_no_index_is_not_downloaded(
     config = write_config(tmp_path / "c.toml", "gs://bucket/data/", 'index = "gs://bucket/train.mri"', gcs=gcs)
     dataset_of(serve(config))
     whole = index.read_bytes()
-    for start, why in ((b"", "this is no saved index"), (whole, "should have")):
+    for start, why in ((b"", "this is not a saved index"), (whole, "should have")):
         with index.open("wb") as file:
             file.write(start)
             file.truncate(200 << 20)  # zeros

@@ -92,16 +92,16 @@ GOOD = f"x-amz-checksum-crc32:{crc32(b'data')}\r\n\r\n".encode()
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"x\r\ndata\r\n0\r\n" + GOOD, "a chunk's size is no hexadecimal number"),
+        (b"x\r\ndata\r\n0\r\n" + GOOD, "a chunk's size is not a hexadecimal number"),
         (b"\r\ndata\r\n0\r\n" + GOOD, "The aws-chunked body is malformed"),
-        (b"-4\r\ndata\r\n0\r\n" + GOOD, "a chunk's size is no hexadecimal number"),
-        (b"f" * 17 + b"\r\ndata\r\n0\r\n" + GOOD, "a chunk's size is no hexadecimal number"),
+        (b"-4\r\ndata\r\n0\r\n" + GOOD, "a chunk's size is not a hexadecimal number"),
+        (b"f" * 17 + b"\r\ndata\r\n0\r\n" + GOOD, "a chunk's size is not a hexadecimal number"),
         (b"4\ndata\r\n0\r\n" + GOOD, "a line does not end with CRLF"),
         (b"3\r\ndata\r\n0\r\n" + GOOD, "a chunk is longer than its size"),
         (b"4" + b"0" * 2000 + b"\r\ndata\r\n0\r\n" + GOOD, "a line is too long, or holds a zero byte"),
         (b"4\0\r\ndata\r\n0\r\n" + GOOD, "a line is too long, or holds a zero byte"),
-        (b"4\r\ndata\r\n0\r\nno colon\r\n\r\n", "its trailer is no NAME:VALUE, or too long"),
-        (b"4\r\ndata\r\n0\r\n" + b"a:b\r\n" * 2000 + b"\r\n", "its trailer is no NAME:VALUE, or too long"),
+        (b"4\r\ndata\r\n0\r\nno colon\r\n\r\n", "its trailer is not NAME:VALUE, or too long"),
+        (b"4\r\ndata\r\n0\r\n" + b"a:b\r\n" * 2000 + b"\r\n", "its trailer is not NAME:VALUE, or too long"),
         (b"4\r\ndata\r\n0\r\n" + GOOD + b"more", "more follows its end"),
     ],
 )

@@ -331,6 +331,8 @@ def test_express(devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch) -> No
     express.put_object(**names, Body=b"data")
     assert express.get_object(**names)["Body"].read() == b"data"
     assert express.list_objects_v2(Bucket=names["Bucket"], Prefix="a/")["KeyCount"] == 1
+    nothing = express.list_objects_v2(Bucket=names["Bucket"], MaxKeys=0)
+    assert (nothing["KeyCount"], nothing["IsTruncated"]) == (0, False)
     with pytest.raises(ClientError) as error:
         express.list_objects_v2(Bucket=names["Bucket"], Prefix="a")
     assert refusal(error.value) == (400, "InvalidArgument")

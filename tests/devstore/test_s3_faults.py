@@ -159,7 +159,7 @@ def test_permissions_and_who_pays(start) -> None:
         (["--s3-session-s", "-1"], "a number of seconds is expected"),
         (["--api", "gcs"], "s3 is expected"),
         (["--s3-ignore", "x"], "conditions or checksums is expected"),
-        (["--fault", "code:1:Nonsense"], '"Nonsense" is no argument of a code fault'),
+        (["--fault", "code:1:Nonsense"], '"Nonsense" is not an argument of a code fault'),
         (
             ["--fault", "x:1"],
             '"x": status, reset, stall, short, wrong, changed, egress, rate, keep-less, expire, code or late-error',

@@ -74,9 +74,9 @@ JOB_VARIABLE = "MILLRACE_TEST_JOB"
 # An upload that may have been begun, and whose id nobody has.
 UNKNOWN = "a run ended while it began an upload"
 # A write worker died as it gave an upload its name; when its successor looked, another had written or removed that.
-UNSURE = "is gone: it was removed, or it got the name and somebody else has written"
+UNSURE = "is missing: it was removed, or it got the name and another writer has written"
 # What the store's own faults cannot do here: somebody took a live save's parts away.
-TOUCHED = "its unfinished upload was removed by somebody else"
+TOUCHED = "its unfinished upload was removed by another program"
 
 
 @dataclass

@@ -98,7 +98,7 @@ OUTCOMES: dict[str, dict[str, tuple[object, str]]] = {
         **dict.fromkeys(["cp up", "cp up, parts"], (1, "it exists already")),
         "cp over": (1, CHANGED),
         **dict.fromkeys(["data set", "large sample", "shards", "save over", "load"], ("ChangedError", CHANGED)),
-        "save": ("ChangedError", "somebody else has written it in the meantime"),
+        "save": ("ChangedError", "another writer has written it in the meantime"),
     },
 }
 

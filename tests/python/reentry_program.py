@@ -313,7 +313,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Wait:
-    """A method that waits: for whom, how it begins, and whether it ended as if nobody had come in between."""
+    """A method that waits: for whom, how it begins, and whether it ended as if no one had come in between."""
 
     kind: str
     name: str

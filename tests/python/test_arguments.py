@@ -19,11 +19,11 @@ class BytesPath:
 DATA_SET: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"source": 3}, TypeError, "URI"),
     ({"source": []}, ValueError, "at least one"),
-    ({"source": ""}, ValueError, "no URI"),
+    ({"source": ""}, ValueError, "not a URI"),
     ({"source": [3]}, TypeError, "str or a path"),
     ({"source": b"file:///x"}, TypeError, "not"),
     ({"source": BytesPath()}, TypeError, "a URI is a str, not bytes"),
-    ({"source": "gs://a/\0"}, ValueError, "no URI"),
+    ({"source": "gs://a/\0"}, ValueError, "not a URI"),
     ({"transform": 3}, TypeError, "transform"),
     ({"on_error": "ignore"}, ValueError, "'skip'"),
     ({"window": 0}, ValueError, "window"),

@@ -210,7 +210,7 @@ BROKEN = [
     Case(
         "bad-expiration",
         environment={**ENV, "AWS_CREDENTIAL_EXPIRATION": "soon"},
-        says="AWS_CREDENTIAL_EXPIRATION=soon is no time",
+        says="AWS_CREDENTIAL_EXPIRATION=soon is not a time",
     ),
     Case(
         "expired",
@@ -384,7 +384,7 @@ BROKEN = [
     Case(
         "process-bad-time",
         config=process(PROCESS[:-1] + ', "Expiration": "tomorrow"}'),
-        says="the answer of credential_process has an Expiration that is no time",
+        says="the answer of credential_process has an Expiration that is not a time",
     ),
     Case(
         "container-host",

@@ -166,7 +166,7 @@ def test_settings_from_the_file(
     assert wrong.returncode == 2 and b"is not of the form http[s]://host[:port]" in wrong.stderr
     toml.write_text('[s3]\nregion = "Europe"\n')
     wrong = millrace("cat", "-c", toml, f"s3://{bucket}/x")
-    assert wrong.returncode == 2 and b'"Europe" is no region of S3' in wrong.stderr
+    assert wrong.returncode == 2 and b'"Europe" is not a region of S3' in wrong.stderr
 
 
 def test_a_store_that_compresses_its_answers(

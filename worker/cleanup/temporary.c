@@ -125,7 +125,7 @@ static void swept(void *arg, const struct mr_sweep_result *result)
         mr_log_warning("%" PRIu64 " temporary objects of dead runs in %s could not be deleted: %s", result->failed,
                        bucket->name, result->failure);
     if (result->removed > 0)
-        mr_log_info("%" PRIu64 " temporary objects that nobody uses were deleted from %s", result->removed,
+        mr_log_info("%" PRIu64 " temporary objects no longer in use were deleted from %s", result->removed,
                     bucket->name);
     next_sweep(t);
 }

@@ -54,13 +54,13 @@ static bool costs_money(const struct mr_trial_facts *facts, char text[MR_TRIAL_T
     double composed = (double)facts->objects / COMPOSED * (CLASS_A_PRICE + CLASS_B_PRICE);
     if (facts->versioning) {
         snprintf(text, MR_TRIAL_TEXT,
-                 "the bucket keeps old versions: deleted composites would stay, and be billed, for ever");
+                 "the bucket keeps old versions: deleted composites would stay, and be billed, without end");
         return true;
     }
     if (facts->soft_delete_s > 0) {
         snprintf(text, MR_TRIAL_TEXT,
                  "soft delete keeps deleted composites for %.1f days: %.1f GB an epoch, about $%.2f for storage, where "
-                 "requests cost $%.2f instead of $%.2f (gcloud storage buckets update --clear-soft-delete, if nobody "
+                 "requests cost $%.2f instead of $%.2f (gcloud storage buckets update --clear-soft-delete, if no one "
                  "needs it)",
                  (double)facts->soft_delete_s / (double)DAY_S, (double)facts->bytes / 1e9, soft_delete_cost(facts),
                  composed, plain);

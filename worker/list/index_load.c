@@ -426,7 +426,7 @@ int mr_index_publish(const struct mr_index_want *want, const struct mr_index *in
     if (rc == 0)
         return 1;
     if (rc == 1)
-        mr_error_set(MR_E_CHANGED, "the index %s was there and is gone: start again", want->place);
+        mr_error_set(MR_E_CHANGED, "the index %s has disappeared: start again", want->place);
     return -1;
 }
 

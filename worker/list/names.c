@@ -23,7 +23,7 @@ static int names_add(struct mr_names *names, size_t *room, const char *line, siz
     }
     if (uri.scheme != scheme || strcmp(uri.bucket, bucket) != 0 || uri.key[0] == 0) {
         char place[MR_URI_PLACE_SIZE];
-        mr_error_set(MR_E_USAGE, "line %zu of the list of objects: \"%.200s\" is no object of %s", number, line,
+        mr_error_set(MR_E_USAGE, "line %zu of the list of objects: \"%.200s\" is not an object of %s", number, line,
                      mr_uri_place(scheme, bucket, place));
         mr_uri_close(&uri);
         return -1;

@@ -324,7 +324,7 @@ static void found_sidecar(void *arg, const struct mr_store_result *result, const
         s->sidecars = MR_SIDECARS_THERE;
         s->sidecar_kind = r->sidecar_kind;
         sidecar_name(r, name);
-        mr_error_set(MR_E_CORRUPT, "%llu bytes are no list of members", (unsigned long long)item->size);
+        mr_error_set(MR_E_CORRUPT, "%llu bytes are not a list of members", (unsigned long long)item->size);
         rc = item->size > 0 && item->size <= SIDECAR_MAX ? fetch_sidecar(r, name, item) : refuse_sidecar(r);
     }
     if (s->answered(s, shard, rc) && s->sidecars != MR_SIDECARS_LOOKED_FOR)

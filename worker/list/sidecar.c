@@ -33,7 +33,7 @@ static int sidecar_add(struct mr_sidecar *s, uint64_t line, const char *name, co
 {
     struct mr_sidecar_member m = {.name = name, .name_length = strlen(name)};
     if (!number(offset, &m.data) || !number(size, &m.size))
-        return bad_line(line, "an offset or a size that is no number (names with spaces cannot be read)");
+        return bad_line(line, "an offset or a size that is not a number (names with spaces cannot be read)");
     if (m.name_length == 0 || m.name_length > MR_TAR_NAME_MAX)
         return bad_line(line, "a name of no length, or of too much");
     const struct mr_sidecar_member *last = s->count > 0 ? &s->members[s->count - 1] : NULL;
@@ -105,7 +105,7 @@ static int take_lines(struct mr_sidecar *s, char *end, uint64_t shard_size)
         next = feed ? feed + 1 : end;
         *(feed ? feed : end) = '\0';
         if (strlen(at) != (size_t)((feed ? feed : end) - at))
-            return bad_line(line, "a byte that is no text");
+            return bad_line(line, "a byte that is not text");
         if (dali && line == 1) {
             if (!number(at + strlen(VERSION), &samples))
                 return bad_line(line, "a number of samples that is none");

@@ -332,8 +332,9 @@ static int check_file(struct mr_auth_file *file)
                                         {"source_credentials", file->source ? "" : NULL}};
     const char *type = file->type;
     if (!type) {
-        mr_error_set(MR_E_DENIED, "it has no \"type\": it is no credentials file (a client secret file is none: run "
-                                  "gcloud auth application-default login)");
+        mr_error_set(MR_E_DENIED,
+                     "it has no \"type\": it is not a credentials file (a client secret file is not one: run "
+                     "gcloud auth application-default login)");
         return -1;
     }
     if (file->quota_project_id && strpbrk(file->quota_project_id, "\r\n")) {
@@ -401,9 +402,9 @@ struct mr_auth_file *mr_auth_file_parse(const char *json, size_t length)
     mr_error_clear();
     if (read_file(&reader, file) != 0 || mr_json_finish(&reader.json) != 0) {
         if (mr_error_code() == MR_OK)
-            mr_error_set(MR_E_DENIED, "it is not a JSON object (%s at byte %zu): it is no credentials file, or was cut",
-                         reader.json.error ? reader.json.error : "no object",
-                         (size_t)(reader.json.at - reader.json.begin));
+            mr_error_set(
+                MR_E_DENIED, "it is not a JSON object (%s at byte %zu): it is not a credentials file, or was cut",
+                reader.json.error ? reader.json.error : "no object", (size_t)(reader.json.at - reader.json.begin));
         goto fail;
     }
     if (check_file(file) != 0)
@@ -423,7 +424,7 @@ struct mr_auth_file *mr_auth_file_read(const char *path)
         if (!file)
             mr_error_append("credentials of %s", path);
     } else if (errno == EFBIG) {
-        mr_error_set(MR_E_DENIED, "%s is longer than %u bytes: it is no credentials file", path, MR_AUTH_FILE_MAX);
+        mr_error_set(MR_E_DENIED, "%s is longer than %u bytes: it is not a credentials file", path, MR_AUTH_FILE_MAX);
     } else if (errno == ENOENT || errno == ENOTDIR) {
         mr_error_set(MR_E_DENIED,
                      "%s: there is no such file; set GOOGLE_APPLICATION_CREDENTIALS to a key file that exists, or "

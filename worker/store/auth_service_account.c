@@ -95,7 +95,7 @@ static void explain(const struct service_account *account, bool clock_off, bool 
         mr_error_append("the machine's clock, which says %s, seems to be off: set it (timedatectl set-ntp true)", now);
     } else if (revoked) {
         mr_error_append(
-            "key %.60s of %.120s is refused: it was deleted or revoked, or the account is gone or disabled; "
+            "key %.60s of %.120s is refused: it was deleted or revoked, or the account was deleted or disabled; "
             "make a new one with gcloud iam service-accounts keys create",
             file->private_key_id ? file->private_key_id : "", file->client_email);
     } else {

@@ -45,7 +45,7 @@ static int find_environment(struct chain *chain, struct mr_aws_source **source)
         return -1;
     }
     if (expires && (keys.expires_s = mr_aws_parse_time(expires)) < 0) {
-        mr_error_set(MR_E_DENIED, "AWS_CREDENTIAL_EXPIRATION=%.40s is no time (2026-01-02T03:04:05Z)", expires);
+        mr_error_set(MR_E_DENIED, "AWS_CREDENTIAL_EXPIRATION=%.40s is not a time (2026-01-02T03:04:05Z)", expires);
         return -1;
     }
     *source = mr_aws_fixed_new(chain->http, "the environment (AWS_ACCESS_KEY_ID)", &keys);
@@ -332,7 +332,7 @@ static struct mr_aws_source *source_of_role(struct chain *chain, const struct mr
     }
     if (get(chain, profile, "mfa_serial")) {
         mr_error_set(MR_E_DENIED,
-                     "%s asks for a code of an MFA device (mfa_serial), for which there is nobody here: take a profile "
+                     "%s asks for a code of an MFA device (mfa_serial), and no one can enter it here: take a profile "
                      "with credential_process = aws configure export-credentials --profile %.100s --format process",
                      where, profile->name);
         return NULL;

@@ -189,7 +189,7 @@ static int read_all(struct mr_aws_ini *ini)
         char *line = at;
         at += strcspn(at, "\r\n");
         if (at < end && *at == 0) {
-            mr_error_set(MR_E_DENIED, "line %u: it has a NUL byte: this is no text file", reader.line);
+            mr_error_set(MR_E_DENIED, "line %u: it has a NUL byte: this is not a text file", reader.line);
             return -1;
         }
         char *line_end = at;

@@ -173,7 +173,7 @@ static void aws_role_on_answer(struct mr_auth_call *call, struct mr_auth_answer 
     } else if (!whole || !xml.values[ID].length || !xml.values[SECRET].length || !xml.values[TOKEN].length) {
         mr_error_set(MR_E_DENIED, "the answer of %.200s has no keys: is it the Security Token Service?", role->url);
     } else if (xml.values[END].length && (found.expires_s = mr_aws_parse_time(xml.values[END].data)) < 0) {
-        mr_error_set(MR_E_DENIED, "the answer of %.200s has an Expiration that is no time (2026-01-02T03:04:05Z)",
+        mr_error_set(MR_E_DENIED, "the answer of %.200s has an Expiration that is not a time (2026-01-02T03:04:05Z)",
                      role->url);
     } else {
         found.access_key_id = xml.values[ID].data;

@@ -111,7 +111,7 @@ int mr_aws_found_in_json(struct mr_aws_found *found, char *text, size_t length, 
     found->secret_access_key = members[1].value;
     found->session_token = members[2].value && members[2].value[0] ? members[2].value : NULL;
     if (members[3].value && (found->expires_s = mr_aws_parse_time(members[3].value)) < 0) {
-        mr_error_set(MR_E_DENIED, "the answer of %s has an Expiration that is no time (2026-01-02T03:04:05Z)", what);
+        mr_error_set(MR_E_DENIED, "the answer of %s has an Expiration that is not a time (2026-01-02T03:04:05Z)", what);
         return -1;
     }
     return 0;

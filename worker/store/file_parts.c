@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/container.h"
+#include "base/durable.h"
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 
@@ -151,7 +152,7 @@ static int put_id(struct file_call *call, const char *id)
     mr_text_add(&call->strings, id, strlen(id) + 1);
     if (!call->strings.failed && !strchr(id, '/') && mr_leftover_kind(id) != MR_LEFTOVER_NONE)
         return 0;
-    mr_error_set(call->strings.failed ? MR_E_NO_MEMORY : MR_E_USAGE, "%.60s is no upload of a folder", id);
+    mr_error_set(call->strings.failed ? MR_E_NO_MEMORY : MR_E_USAGE, "%.60s is not an upload of a folder", id);
     mr_file_call_end(call);
     return -1;
 }
@@ -234,9 +235,11 @@ static int file_parts_complete(struct file_call *call, struct stat *st)
                      (unsigned long long)st->st_size, (unsigned long long)call->part.length);
         return -1;
     }
-    if (has_its_name(call, st))
-        unlink(upload->path);
-    else if (mr_file_publish(call, upload->fd, upload->path, st) != 0)
+    if (has_its_name(call, st)) {
+        (void)unlink(upload->path);
+        if (mr_durable_sync_folder(call->name, upload->fd) != 0)
+            return -1;
+    } else if (mr_file_publish(call, upload->fd, upload->path, st) != 0)
         return -1;
     upload_drop((struct file_store *)call->base.store, upload->path);
     return 0;

@@ -69,7 +69,7 @@ static int check_target(const struct file_call *call)
         return -1;
     }
     if (call->generation != 0 && (rc != 0 || mr_file_generation(&st) != call->generation)) {
-        mr_error_set(MR_E_CHANGED, rc ? "it is gone" : "its time of modification is another by now");
+        mr_error_set(MR_E_CHANGED, rc ? "it has been removed" : "its time of modification has changed");
         return -1;
     }
     return 0;

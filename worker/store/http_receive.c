@@ -225,7 +225,7 @@ static const char *take_field(struct mr_http_call *call, const char *line, size_
 {
     if (is_named(line, "Content-Length")) {
         if (!call->headers.has_content_length)
-            return "the answer has a Content-Length that is no number";
+            return "the answer has a Content-Length that is not a number";
         if (call->has_length && call->left != call->headers.content_length)
             return "the answer has two lengths";
         call->has_length = true;

@@ -207,7 +207,7 @@ static const char *advice_of_write(const struct s3_call *call, int status)
     case 404:
         return "; check the bucket's and the object's name";
     case 409:
-        return "; somebody else writes it at this moment";
+        return "; another writer is writing it at this moment";
     case 412:
         return call->generation_match == 0 ? "; it exists already" : "; another version is there by now";
     default:
@@ -294,7 +294,7 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
     const char *advice = advice_of_word(answer->word);
     if (replaces_what_is_gone(call, answer)) {
         result->code = MR_E_CHANGED;
-        advice = "; it was to be replaced, and has been removed by somebody else meanwhile";
+        advice = "; it was to be replaced, and has been removed meanwhile by another writer";
     }
     if (!advice[0])
         advice = call->kind >= S3_INSERT ? advice_of_write(call, http->status) : advice_of_read(call, http->status);

@@ -119,8 +119,9 @@ bool mr_s3_take_page(struct s3_call *call, struct s3_answer *answer, struct mr_x
     if (good && !page->over && strcmp(mr_xml_text(*xml, "IsTruncated"), "true") == 0) {
         page->next = mr_xml_text(*xml, "NextContinuationToken");
         if (!page->next[0]) {
-            mr_error_set(MR_E_PROTOCOL,
-                         "a listing that goes on nowhere: the endpoint may know the old list calls only");
+            mr_error_set(
+                MR_E_PROTOCOL,
+                "a truncated listing without a token for its next page: the endpoint may know the old list calls only");
             good = false;
         }
     }

@@ -212,8 +212,8 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
     store->region_is_given = region != NULL;
     store->addressing = s3->addressing;
     if (region && !is_region(region)) {
-        mr_error_set(MR_E_CONFIG, "\"%.60s\" is no region of S3: check [s3] region, AWS_REGION and AWS_DEFAULT_REGION",
-                     region);
+        mr_error_set(MR_E_CONFIG,
+                     "\"%.60s\" is not a region of S3: check [s3] region, AWS_REGION and AWS_DEFAULT_REGION", region);
     } else if (!(store->region = strdup(region ? region : REGION))) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a store");
     } else {

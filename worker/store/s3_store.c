@@ -105,7 +105,7 @@ static int set_customer_key(struct s3_store *store, const char *path)
     int rc = -1;
     mr_auth_text_reserve(&encoded, 128);
     if (mr_auth_text_read(&key, path, CUSTOMER_KEY) != 0 || key.length != CUSTOMER_KEY) {
-        mr_error_set(MR_E_CONFIG, "[s3] customer_key_file: \"%s\" is no file of %d bytes that can be read", path,
+        mr_error_set(MR_E_CONFIG, "[s3] customer_key_file: \"%s\" is not a readable file of %d bytes", path,
                      CUSTOMER_KEY);
     } else if (!store->is_tls) {
         mr_error_set(MR_E_CONFIG,

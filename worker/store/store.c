@@ -35,7 +35,7 @@ static int store_check_name(const struct mr_store *store, const char *name, size
     char quoted[300];
     size_t most = store->scheme == MR_SCHEME_FILE ? MR_STORE_NAME_MAX - 1 : 1024;
     if (length == 0 || length > most || memchr(name, 0, length)) {
-        mr_error_set(MR_E_USAGE, "\"%s\" is no object name: it must have 1 to %zu bytes and no NUL",
+        mr_error_set(MR_E_USAGE, "\"%s\" is not an object name: it must have 1 to %zu bytes and no NUL",
                      mr_text_quote(quoted, sizeof quoted, name, length), most);
         return -1;
     }
@@ -60,7 +60,7 @@ struct mr_store_call *mr_store_get(struct mr_store *store, const struct mr_store
         return NULL;
     if (request->offset > INT64_MAX || request->length > (uint64_t)INT64_MAX - request->offset ||
         (request->whole && request->offset != 0) || (!request->whole && request->length == 0)) {
-        mr_error_set(MR_E_USAGE, "bytes %llu and %llu more are no range of an object",
+        mr_error_set(MR_E_USAGE, "bytes %llu and %llu more are not a range of an object",
                      (unsigned long long)request->offset, (unsigned long long)request->length);
         return NULL;
     }
@@ -159,7 +159,7 @@ struct mr_store_call *mr_store_upload_send(struct mr_store *store, const struct 
         (!chunk->probe && chunk->total == MR_STORE_ANY &&
          (chunk->length == 0 || chunk->length % MR_STORE_CHUNK != 0)) ||
         (!chunk->probe && chunk->total != MR_STORE_ANY && chunk->offset + chunk->length != chunk->total)) {
-        mr_error_set(MR_E_USAGE, "%llu bytes at %llu are no chunk of an upload", (unsigned long long)chunk->length,
+        mr_error_set(MR_E_USAGE, "%llu bytes at %llu are not a chunk of an upload", (unsigned long long)chunk->length,
                      (unsigned long long)chunk->offset);
         return NULL;
     }

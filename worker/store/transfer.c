@@ -612,7 +612,7 @@ struct mr_transfer *mr_transfer_fetch(struct mr_transfer_engine *engine, const s
 {
     if (request->length > request->size || request->offset > request->size - request->length ||
         (request->length == 0 && request->size > 0)) {
-        mr_error_set(MR_E_USAGE, "%llu bytes at %llu are no part of an object of %llu bytes",
+        mr_error_set(MR_E_USAGE, "%llu bytes at %llu are not a part of an object of %llu bytes",
                      (unsigned long long)request->length, (unsigned long long)request->offset,
                      (unsigned long long)request->size);
         return NULL;

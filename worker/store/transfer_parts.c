@@ -198,10 +198,10 @@ static void fail_replaced(struct complete *complete, const struct mr_store_item 
     mr_store_uri(transfer->store, uri, sizeof uri, complete->request.name, complete->request.name_length);
     if (item)
         snprintf(text, sizeof text,
-                 "%s: it was written, and replaced by somebody else at once: generation %llu is there", uri,
+                 "%s: it was written, and replaced by another writer at once: generation %llu is there", uri,
                  (unsigned long long)item->generation);
     else
-        snprintf(text, sizeof text, "%s: it was written, and removed by somebody else at once", uri);
+        snprintf(text, sizeof text, "%s: it was written, and removed by another writer at once", uri);
     mr_transfer_fail(transfer, &(struct mr_store_result){.code = MR_E_CHANGED, .text = text, .status = 200});
 }
 

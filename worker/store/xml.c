@@ -245,7 +245,7 @@ static int take_next(struct mr_xml *xml, bool encoded, struct mr_store_pending_p
             return -1;
     if (page->next_name[0])
         return 0;
-    mr_error_set(MR_E_PROTOCOL, "a list of uploads that goes on nowhere");
+    mr_error_set(MR_E_PROTOCOL, "a truncated list of uploads without a marker for its next page");
     return -1;
 }
 

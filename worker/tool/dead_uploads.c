@@ -54,7 +54,7 @@ void mr_tool_dead_uploads(const char *bucket, void (*say)(void *arg, const char 
         char line[1600];
         snprintf(line, sizeof line,
                  "dead runs of this machine have left %u unfinished upload%s at %s, the oldest of %s, begun %" PRId64
-                 " minutes ago: the next run that saves there removes them. If that store is gone for good, remove %s",
+                 " minutes ago: the next run that saves there removes them. If that store no longer exists, remove %s",
                  endpoint->count, endpoint->count == 1 ? "" : "s", endpoint->name, endpoint->uri,
                  minutes > 0 ? minutes : 0, endpoint->path);
         say(arg, line);

@@ -68,7 +68,7 @@ static int load_config(struct mr_config *config)
     char *end;
     long fd = strtol(text, &end, 10);
     if (errno || *end || end == text || fd < 0 || fd > INT_MAX) {
-        mr_error_set(MR_E_USAGE, MR_ENVIRONMENT_FD "=\"%s\" is no descriptor", text);
+        mr_error_set(MR_E_USAGE, MR_ENVIRONMENT_FD "=\"%s\" is not a descriptor", text);
         return -1;
     }
     return mr_config_from_fd(config, (int)fd);

@@ -160,7 +160,7 @@ static void report_uploads(const struct clean *clean)
     fprintf(stderr, "%" PRIu64 " unfinished uploads under %s: %" PRIu64 "%s removed", u->seen, uri ? uri : "",
             clean->dry_run ? u->condemned : u->removed, clean->dry_run ? " would be" : "");
     if (u->seen > u->condemned)
-        fprintf(stderr, ", %" PRIu64 " kept: somebody may be writing them (--older-than, --all)",
+        fprintf(stderr, ", %" PRIu64 " kept: they may still be being written (--older-than, --all)",
                 u->seen - u->condemned);
     if (u->failed > 0)
         fprintf(stderr, ", %" PRIu64 " failed: %s", u->failed, u->failure);

@@ -244,7 +244,7 @@ static void drain(struct mr_role *role)
 {
     struct uploader *u = uploader_of(role);
     if (role->orphan)
-        mr_log_warning("the supervisor is gone: %u uploads are finished or given up, then this worker ends",
+        mr_log_warning("the supervisor has ended: %u uploads are finished or given up, then this worker ends",
                        under_way(u));
     if (u->drain_until_ns == 0)
         u->drain_until_ns = mr_clock_mono_ns() + (int64_t)role->link.config.checkpoint.drain_s * MR_SECOND_NS;

@@ -186,7 +186,7 @@ static void write_composed_fail(struct mr_write_lane *lane, const struct mr_stor
         return;
     }
     char uri[300], text[MR_CKPT_PART_TEXT];
-    snprintf(text, sizeof text, "%s: a temporary part of it is gone: who cleans gs://%s/" MR_TEMPORARY_PREFIX "?",
+    snprintf(text, sizeof text, "%s: a temporary part of it is missing: what cleans gs://%s/" MR_TEMPORARY_PREFIX "?",
              mr_write_uri(lane, uri, sizeof uri), lane->uri.bucket);
     mr_write_failed(lane, MR_E_CHANGED, text);
 }

@@ -141,6 +141,9 @@ const char *mr_write_uri(const struct mr_write_lane *lane, char *out, size_t siz
 
 /* Begins to read the item, which has lane->size bytes, and then says mr_write_verified. 0, or -1 with mr_error. */
 int mr_write_verify(struct mr_write_lane *lane, const struct mr_store_item *item);
+/* The object is there, complete, by a predecessor that died before it could say so. A folder's name is brought to the
+ * disk first, since the predecessor may have died before that: done, or failed (IO). */
+void mr_write_found(struct mr_write_lane *lane, uint64_t generation);
 /* Its bytes are, or are not, those of the lane's parts. */
 void mr_write_verified(struct mr_write_lane *lane, bool ours);
 /* Frees what it has. Twice is harmless. */

@@ -125,7 +125,7 @@ static void on_looked_up(void *arg, const struct mr_store_result *result, const 
     }
     if (lane->maybe_done && write_lane_is_ours(lane, item)) {
         if (item->has_crc32c || lane->size == 0)
-            mr_write_done(lane, item->generation);
+            mr_write_found(lane, item->generation);
         else if (mr_write_verify(lane, item) != 0)
             mr_write_fail_here(lane);
         return;

@@ -88,19 +88,20 @@ static void write_parts_fail(struct mr_write_lane *lane, struct mr_write_slot *s
     const char *words = result->text;
     if (result->code == MR_E_NOT_FOUND && lane->uri.scheme == MR_SCHEME_FILE) {
         snprintf(text, sizeof text,
-                 "%s: its temporary file is gone: it was removed, or it got the name and somebody else has written "
+                 "%s: its temporary file is missing: it was removed, or it got the name and another writer has written "
                  "that since",
                  mr_write_uri(lane, uri, sizeof uri));
         words = text;
     } else if (result->code == MR_E_NOT_FOUND && !slot && lane->maybe_done) {
-        snprintf(text, sizeof text,
-                 "%s: its upload is gone: it was removed, or it got the name and somebody else has written or removed "
-                 "that since",
-                 mr_write_uri(lane, uri, sizeof uri));
+        snprintf(
+            text, sizeof text,
+            "%s: its upload is missing: it was removed, or it got the name and another writer has written or removed "
+            "that since",
+            mr_write_uri(lane, uri, sizeof uri));
         words = text;
     } else if (result->code == MR_E_NOT_FOUND) {
         snprintf(text, sizeof text,
-                 "%s: its unfinished upload was removed by somebody else (a lifecycle rule of the bucket that is too "
+                 "%s: its unfinished upload was removed by another program (a lifecycle rule of the bucket that is too "
                  "strict, or millrace clean)",
                  mr_write_uri(lane, uri, sizeof uri));
         words = text;

@@ -1,8 +1,10 @@
 /* What the methods of a checkpoint lane ask for and report, and how its upload ends. */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/durable.h"
@@ -164,7 +166,7 @@ void mr_write_failed(struct mr_write_lane *lane, enum mr_code code, const char *
 {
     char uri[300], words[MR_CKPT_PART_TEXT];
     if (code == MR_E_EXISTS && !lane->if_absent) { /* to us that was a precondition, and not the user's wish */
-        snprintf(words, sizeof words, "%s: somebody else has written it in the meantime; save under another name",
+        snprintf(words, sizeof words, "%s: another writer has written it in the meantime; save under another name",
                  mr_write_uri(lane, uri, sizeof uri));
         mr_write_stop(lane, MR_CKPT_PART_FAILED, MR_E_CHANGED, words);
         return;
@@ -286,10 +288,25 @@ void mr_write_begun(struct mr_write_lane *lane, const char *id)
     lane->state = MR_WRITE_SENDING;
 }
 
+void mr_write_found(struct mr_write_lane *lane, uint64_t generation)
+{
+    int rc = 0;
+    if (lane->uri.scheme == MR_SCHEME_FILE) {
+        int fd = open(lane->uri.key, O_RDONLY | O_CLOEXEC);
+        rc = mr_durable_sync_folder(lane->uri.key, fd);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (rc == 0)
+        mr_write_done(lane, generation);
+    else
+        mr_write_fail_here(lane);
+}
+
 void mr_write_verified(struct mr_write_lane *lane, bool ours)
 {
     if (ours)
-        mr_write_done(lane, lane->verify.generation);
+        mr_write_found(lane, lane->verify.generation);
     else
         mr_write_begin(lane);
 }

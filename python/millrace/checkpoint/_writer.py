@@ -264,7 +264,7 @@ def writer(
     taken by others this waits, holding nothing, up to timeout_s seconds (None: for ever), then raises TimeoutError.
 
     Without `millrace run` (MILLRACE_SOCKET) a private supervisor is started, never in a DataLoader worker; it stays
-    for later checkpoints, until this process has ended. Raises the failure of an earlier save, if nobody has asked for
+    for later checkpoints, until this process has ended. Raises the failure of an earlier save, if no one has asked for
     that (see Save).
     """
     return opened_writer(uri, if_absent, sharers, timeout_s)

@@ -71,7 +71,7 @@ def base_uri(checkpoint_id: Place) -> str:
     uri = to_uri(checkpoint_id).rstrip("/")
     if uri.partition("://")[2] == "":
         raise ValueError(
-            f"{checkpoint_id!r} is no place for a checkpoint: give it a name, as in gs://bucket/run/step-1"
+            f"{checkpoint_id!r} is not a place for a checkpoint: give it a name, as in gs://bucket/run/step-1"
         )
     return uri
 

@@ -92,8 +92,8 @@ class _Reader(_Unpickler):  # type: ignore[misc]
         if trusted is not None:
             return trusted
         raise ValueError(
-            f"its pickle names {module}.{name}, which is no class of torch's checkpoint metadata, and unpickling may "
-            "run any code: it is not loaded. If you trust who wrote it, and torch is 2.5 or later: "
+            f"its pickle names {module}.{name}, which is not a class of torch's checkpoint metadata, and unpickling "
+            "may run any code: it is not loaded. If you trust who wrote it, and torch is 2.5 or later: "
             "torch.serialization.add_safe_globals([...]) (docs/checkpoints.md, What a checkpoint may run)"
         )
 

@@ -24,7 +24,7 @@ struct scenario {
      * follows in both cases. */
     void (*again)(struct cast *cast);
     void (*finish)(struct cast *cast);
-    void (*check)(struct cast *cast); /* what must be true after the operation, if nobody has died */
+    void (*check)(struct cast *cast); /* what must be true after the operation, if no one has died */
     bool kill_after;                  /* the process dies when the operation is done, whatever the peers did */
     struct peer peers[PEERS_MAX];
 };

@@ -1,4 +1,4 @@
-"""Checkpoints by strings, by pathlib and by what is no path of a bucket. Argument: bucket.
+"""Checkpoints by strings, by pathlib and by what is not a path of a bucket. Argument: bucket.
 
 A path that is not one of a bucket must be refused, and not become a file of this machine.
 """

@@ -72,7 +72,7 @@ START_TEST(sizes_are_read)
         uint64_t bytes;
         ck_assert_msg(mr_size_parse(bad[i], &bytes) == -1, "'%s'", bad[i]);
         ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
-        ck_assert_ptr_nonnull(strstr(mr_error_text(), "is no size"));
+        ck_assert_ptr_nonnull(strstr(mr_error_text(), "is not a size"));
     }
 }
 END_TEST
@@ -81,7 +81,7 @@ START_TEST(a_bad_size_is_quoted)
 {
     uint64_t bytes;
     ck_assert_int_eq(mr_size_parse("12 loaves", &bytes), -1);
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "\"12 loaves\" is no size"));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "\"12 loaves\" is not a size"));
 }
 END_TEST
 

@@ -41,6 +41,6 @@ def uri(path: PathLike) -> str:
 
 def _refusal(path: Any) -> str:
     return (
-        f"{str(path)!r} is no path of a bucket, which begins with gs:// or gcs://; files of this machine are for "
+        f"{str(path)!r} is not a path of a bucket, which begins with gs:// or gcs://; files of this machine are for "
         "millrace.checkpoint, millrace.dcp and millrace.lightning"
     )

@@ -256,6 +256,8 @@ START_TEST(test_wrong_answers)
 }
 END_TEST
 
+static bool ends_at_close;
+
 static int play_lane_that_is_none(int socket)
 {
     answer_hello(socket);
@@ -269,12 +271,15 @@ static int play_lane_that_is_none(int socket)
     /* It tells us that it does not have the lane. */
     if (recv_request(socket, &type) != 0 || type != MR_MSG_CLOSE_LANE)
         return 1;
+    if (ends_at_close)
+        return 0;
     mr_msg_send(socket, mr_msg_new(MR_MSG_OK));
     return recv_request(socket, &type) == -1 ? 0 : 1;
 }
 
 START_TEST(test_lane_that_is_none)
 {
+    ends_at_close = _i == 1; /* the error is still what was wrong with the lane */
     start_server(play_lane_that_is_none);
     struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
@@ -302,6 +307,9 @@ START_TEST(test_states_come_from_the_board)
     atomic_store(&board->dataset[5].state, MR_DATASET_FAILED);
     ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FAILED);
     expect_error(MR_E_NOT_FOUND, "xxx");
+    board->dataset[5].text[0] = '\0'; /* a damaged board: an error has a text nevertheless */
+    ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FAILED);
+    expect_error(MR_E_NOT_FOUND, "the data set failed");
     ck_assert_int_eq(mr_client_dataset_state(client, MR_DATASETS_MAX), MR_DATASET_FAILED);
     expect_error(MR_E_USAGE, "no data set");
     mr_client_destroy(client);
@@ -518,7 +526,7 @@ int main(void)
     tcase_add_test(tcase, test_connect_and_close);
     tcase_add_loop_test(tcase, test_bad_hello, 0, 3);
     tcase_add_test(tcase, test_wrong_answers);
-    tcase_add_test(tcase, test_lane_that_is_none);
+    tcase_add_loop_test(tcase, test_lane_that_is_none, 0, 2);
     tcase_add_test(tcase, test_states_come_from_the_board);
     tcase_add_test(tcase, test_supervisor_dies);
     tcase_add_test(tcase, test_late_answers_are_dropped);

@@ -197,7 +197,7 @@ START_TEST(other_files_are_refused)
     ck_assert_int_eq(write(fd, "{\"json\": [1, 2, 3, 4, 5, 6, 7, 8, 9]}", 38), 38);
     ck_assert_int_eq(read_back(fd), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "no saved index"));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "not a saved index"));
     close(fd);
     ck_assert_int_eq(mr_index_file_open_path("/nowhere/x.mri"), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_NOT_FOUND);

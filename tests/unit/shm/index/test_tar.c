@@ -193,11 +193,11 @@ START_TEST(sizes_of_8_gib_and_more)
     expect_member(&tar, "large", 0, 512, UINT64_C(3) << 32);
     header[124] = 0xff; /* a negative one */
     sum_up(header);
-    expect_error(MR_E_CORRUPT, "a header whose size is no number");
+    expect_error(MR_E_CORRUPT, "a header whose size is not a number");
     memset(header + 124, 0xff, 12);
     header[124] = 0x80;
     sum_up(header);
-    expect_error(MR_E_CORRUPT, "a header whose size is no number");
+    expect_error(MR_E_CORRUPT, "a header whose size is not a number");
 }
 END_TEST
 
@@ -272,13 +272,13 @@ START_TEST(what_is_damaged_is_an_error)
     }
     setup();
     add_text("x", 'x', "11 size=1x\n");
-    expect_error(MR_E_CORRUPT, "a pax header has a size that is no number");
+    expect_error(MR_E_CORRUPT, "a pax header has a size that is not a number");
     setup();
     add_text("x", 'x', "11 size=-1\n");
-    expect_error(MR_E_CORRUPT, "a pax header has a size that is no number");
+    expect_error(MR_E_CORRUPT, "a pax header has a size that is not a number");
     setup();
     add_text("x", 'x', "29 size=99999999999999999999\n");
-    expect_error(MR_E_CORRUPT, "a pax header has a size that is no number");
+    expect_error(MR_E_CORRUPT, "a pax header has a size that is not a number");
     setup();
     add("x", 'x', "12 path=a\0b\n", 12);
     expect_error(MR_E_CORRUPT, "a pax header has a path with a NUL");
@@ -299,7 +299,7 @@ START_TEST(what_is_damaged_is_an_error)
     unsigned char *header = add("a", '0', "", 0);
     header[124] = 'x';
     sum_up(header);
-    expect_error(MR_E_CORRUPT, "byte 0: a header whose size is no number");
+    expect_error(MR_E_CORRUPT, "byte 0: a header whose size is not a number");
 }
 END_TEST
 

@@ -55,13 +55,13 @@ START_TEST(what_is_neither_is_refused_with_its_line)
         {"v1.1 1\njpg 512 10\n", "line 1:"},
         {"v1.2 1\njpg 512 10\n", "line 2: a member without an offset, a size or a name"},
         {"v1.2 1\njpg 512 10 a picture.jpg\n", "line 2: a member without"},
-        {"v1.2 1\njpg 512 10 one picture too.jpg 5 d.jpg\n", "line 2: an offset or a size that is no number"},
+        {"v1.2 1\njpg 512 10 one picture too.jpg 5 d.jpg\n", "line 2: an offset or a size that is not a number"},
         {"a 512 10\nb 1000 1\n", "line 2: an offset where no member"},
         {"a 0 10\n", "line 1: an offset where no member"},
         {"a 1024 10\nb 512 1\n", "line 2: an offset where no member"},
         {"a 512 513\nb 1536 1\n", "line 2: an offset where no member"}, /* its header would lie in the data of a */
         {"a 512 10\nb 1536 6657\n", "line 2: a member that lies behind the end of the shard"},
-        {"a 512 99999999999999999999\n", "line 1: an offset or a size that is no number"},
+        {"a 512 99999999999999999999\n", "line 1: an offset or a size that is not a number"},
         {"a 512\n", "line 1: neither DALI"},
         {"\x80\x02]q\n", "line 1: neither DALI's v1.2 nor"},
         {"{\"files\": {}}\n", "line 1: neither DALI"},
@@ -78,7 +78,7 @@ START_TEST(what_is_neither_is_refused_with_its_line)
     ck_assert_ptr_nonnull(text);
     memcpy(text, "a\0b 512 10\n", 11);
     ck_assert_int_eq(mr_sidecar_init(&s, text, 11, SHARD), -1);
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "no text"));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "not text"));
 }
 END_TEST
 

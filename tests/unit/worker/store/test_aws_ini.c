@@ -88,7 +88,7 @@ START_TEST(broken)
         {"[a]\n[b]\n[a]\n", "line 3: the section [a] is there twice; merge the two", 0},
         {"[a]\nk = 1\nK = 2\n", "line 3: \"k\" is there twice in its section (line 2)", 0},
         {"[a]\nk =\n x\n[b]\n", "line 2: a line of the value of \"k\" has no \"=\"", 0},
-        {"[a]\nk = 1\0\n", "line 2: it has a NUL byte: this is no text file", 11},
+        {"[a]\nk = 1\0\n", "line 2: it has a NUL byte: this is not a text file", 11},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         size_t length = all[i].length ? all[i].length : strlen(all[i].text);

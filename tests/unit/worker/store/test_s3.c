@@ -400,7 +400,7 @@ static const struct {
     {"<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>b%00</Key><ETag>e</ETag><Size>1</Size>"
      "</Contents></ListBucketResult>",
      "a NUL"},
-    {"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", "goes on nowhere"},
+    {"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", "without a token"},
 };
 
 START_TEST(answers_that_are_no_listing)
@@ -520,9 +520,9 @@ START_TEST(stores_that_cannot_be_opened)
     ck_assert_ptr_null(open_at("", NULL));
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
     ck_assert_ptr_null(open_at("bucket", &(struct mr_s3_options){.region = "Europe"}));
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "no region of S3"));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "not a region of S3"));
     ck_assert_ptr_null(open_at("bucket", &(struct mr_s3_options){.customer_key_file = "/dev/null"}));
-    ck_assert_ptr_nonnull(strstr(mr_error_text(), "no file of 32 bytes"));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "not a readable file of 32 bytes"));
     setenv("AWS_ENDPOINT_URL_S3", "http://a b/", 1);
     ck_assert_ptr_null(open_at("bucket", NULL));
     ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);

@@ -206,7 +206,7 @@ START_TEST(the_same_with_checksums)
     fault_s3_find(&s3, "up")->name[0] = '!';
     script(STEPS(wrong));
     perform(PARTS);
-    check_code(MR_E_CHANGED, "replaced by somebody else");
+    check_code(MR_E_CHANGED, "replaced by another writer");
 }
 END_TEST
 

@@ -190,7 +190,7 @@ START_TEST(what_was_completed_and_is_gone_is_no_upload_that_was_removed)
     static const struct bucket_step script[] = {{OP_STAT, ANSWER_STATUS, 404, 0, NULL}};
     play(STEPS(script));
     write_all();
-    check_code(MR_E_CHANGED, "it was written, and removed by somebody else at once");
+    check_code(MR_E_CHANGED, "it was written, and removed by another writer at once");
 }
 END_TEST
 

@@ -255,6 +255,36 @@ START_TEST(a_folder_that_cannot_be_synced)
 }
 END_TEST
 
+/* The worker dies when the file has its name, before the folder is synced: the next one syncs it before it says that the
+ * file is saved. */
+START_TEST(a_worker_that_dies_before_the_name_is_synced)
+{
+    char temporary[512] = "";
+    make_folder();
+    folder_sync_fails = _i ? EIO : 0;
+    scene_open(&scene, "", uri, data, 3 * SCENE_PART);
+    scene.if_absent = true;
+    scene.stop = true;
+    scene_start(&scene);
+    while (!mr_ckpt_part_complete_sent(&scene.lane))
+        scene_step(&scene, 1);
+    scene_die(&scene);
+    scene.stop = false;
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (mr_leftover_kind(entry->d_name) == MR_LEFTOVER_PARTS)
+            snprintf(temporary, sizeof temporary, "%s/%s", folder, entry->d_name);
+    closedir(dir);
+    ck_assert_int_eq(rename(temporary, path), 0);
+    scene_write(&scene);
+    if (folder_sync_fails)
+        check_failed(MR_E_IO, "cannot bring the names in");
+    else
+        check_stored(3 * SCENE_PART);
+    scene_close(&scene);
+}
+END_TEST
+
 /* The worker dies in its n-th step of the loop, and once more a few steps later. */
 START_TEST(a_worker_that_dies)
 {
@@ -332,7 +362,7 @@ START_TEST(somebody_else_writes_it)
     scene.hold = false;
     scene_run(&scene);
     scene_leave(&scene);
-    check_failed(_i ? MR_E_EXISTS : MR_E_CHANGED, _i ? "exists" : "somebody else");
+    check_failed(_i ? MR_E_EXISTS : MR_E_CHANGED, _i ? "exists" : "another writer");
     ck_assert_uint_eq(count_files(), 1);
     scene_close(&scene);
 }
@@ -507,6 +537,7 @@ int main(void)
     tcase_add_loop_test(tc, a_worker_that_dies_without_links, 0, 24);
     tcase_add_loop_test(tc, times_in_whole_seconds, 0, 2);
     tcase_add_test(tc, a_folder_that_cannot_be_synced);
+    tcase_add_loop_test(tc, a_worker_that_dies_before_the_name_is_synced, 0, 2);
     tcase_add_loop_test(tc, somebody_else_writes_it, 0, 2);
     tcase_add_test(tc, given_up);
     tcase_add_test(tc, given_up_while_the_worker_was_dead);
