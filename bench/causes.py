@@ -86,7 +86,7 @@ CAUSES = (
     Cause("a slow collate", ("collate/blocked",), job={"collate_ms": 60, "workers": 1}),
     Cause("huge pickles", ("transport/pickle",), job={"pickles": 60000, "workers": 1, "batch": 8}),
     Cause(
-        "a small /dev/shm",
+        "little memory for batches",
         ("transport/room",),
         config="[memory]\nbatch_bytes = '1MiB'\n",
         job={"tensor_bytes": 1 << 20, "workers": 2, "batch": 16},

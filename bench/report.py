@@ -38,18 +38,16 @@ def form(row: Row) -> str:
 
 def cell_table(cell: dict[str, Any]) -> Table:
     small = cell["size"] < MIB
-    table = [["system", "form", "CPU us an object" if small else "CPU s/GiB", "x floor", "objects/s", "MiB/s"]]
-    table[0] += ["memory MiB", "objects read"]
+    table = [["system", "form", "CPU us an object" if small else "CPU s/GiB", "x floor"]]
+    table[0] += ["objects/s" if small else "MiB/s", "memory MiB"]
     for row in cell["rows"]:
         if "error" in row:
             table.append([row["system"], form(row), "failed: " + row["error"]])
         elif "cpu_us" in row:
             memory = (row["memory_private"] + row["memory_shared"]) / MIB
             cpu = row["cpu_us"] if small else row["cpu_s_per_gib"]
-            line = [row["system"], form(row), figure(cpu), f"{row['ratio']:.2f}", figure(row["objects_per_s"])]
-            table.append(
-                [*line, figure(row["objects_per_s"] * cell["size"] / MIB), figure(memory), str(row["objects"])]
-            )
+            rate = row["objects_per_s"] if small else row["objects_per_s"] * cell["size"] / MIB
+            table.append([row["system"], form(row), figure(cpu), f"{row['ratio']:.2f}", figure(rate), figure(memory)])
     return table
 
 
@@ -154,11 +152,11 @@ def memory_table(results: dict[str, Any]) -> Table:
     for cell in results["cells"]:
         for row in cell["rows"]:
             formula = row.get("formula")
-            if formula and "memory_private" in row and row["workers"] == 0 and row["style"] == "iterable":
+            is_plain = row["system"] == "millrace" and row["style"] == "iterable" and row["workers"] == 0
+            if formula and is_plain and "memory_private" in row:
                 parts = [formula["arena"] + formula["lane"], row["memory_shared"]]
                 parts += [formula["buffers"], row["memory_private"]]
-                title = cell_title(cell) + row["system"].replace("millrace", "", 1)
-                table.append([title, *(f"{part / MIB:.1f}" for part in parts)])
+                table.append([cell_title(cell), *(f"{part / MIB:.1f}" for part in parts)])
     return table
 
 

@@ -367,8 +367,7 @@ static void find_room_cause(const struct mr_batch_counts *batches, struct mr_ver
                  kept);
     else
         snprintf(verdict->remedy, MR_VERDICT_REMEDY,
-                 "%llu tensors did not fit the memory of batches: try twice memory.batch_bytes, a larger /dev/shm, or "
-                 "smaller batches",
+                 "%llu tensors did not fit the memory of batches: try twice memory.batch_bytes, or smaller batches",
                  (unsigned long long)batches->beside);
 }
 
