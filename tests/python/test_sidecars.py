@@ -168,7 +168,7 @@ def damage_more(text: str) -> str:
         (damage_size, "there should be"),
         (damage_more, "is not in it"),
         (lambda text: text[: text.index("\n", len(text) // 2)], "where its first line says 40"),
-        (lambda text: "\0\0\0\0", "no text"),
+        (lambda text: "\0\0\0\0", "not text"),
         (lambda text: "", "0 bytes are not a list of members"),
     ],
     ids=["name", "size", "fewer", "cut", "binary", "empty"],

@@ -210,7 +210,7 @@ def expect_words(one: Supervisor, role: str, pids: list[int]) -> None:
             assert f"{role} worker" in line and f"kill -CONT {pid}" in line and "there is work for it" in line
             assert [w["state"] for w in one.stat()["workers"] if w["pid"] == pid] == ["stopped"]
     for pid in pids:
-        wait_for(lambda: lines_of(one, f"(pid {pid}) goes on"), one.log.read_text)  # noqa: B023
+        wait_for(lambda: lines_of(one, f"(pid {pid}) runs again"), one.log.read_text)  # noqa: B023
 
 
 def test_fetch_workers_that_hold_nothing(one: Supervisor, ring: Any) -> None:
