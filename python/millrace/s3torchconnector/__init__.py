@@ -1,6 +1,6 @@
 """The names of s3torchconnector over millrace: `sed s/s3torchconnector/millrace.s3torchconnector/` is the migration.
 
-docs/migrating.md says what each does here.
+docs/s3torchconnector.md says what each does here.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MOST_ATTEMPTS = 1000
 
 @dataclass(frozen=True)
 class S3ClientConfig:
-    """The reference's fields, in its order. docs/migrating.md says what each does here."""
+    """The reference's fields, in its order. docs/s3torchconnector.md says what each does here."""
 
     throughput_target_gbps: float = 10.0
     part_size: int = DEFAULT_PART_BYTES

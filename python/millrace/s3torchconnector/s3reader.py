@@ -356,7 +356,7 @@ class DCPOptimizedConstructor:
 
 
 class S3ReaderConstructor:
-    """The constructors that are there. docs/migrating.md says what each does here."""
+    """The constructors that are there. docs/s3torchconnector.md says what each does here."""
 
     @staticmethod
     def sequential() -> S3ReaderConstructorProtocol:
