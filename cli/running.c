@@ -37,6 +37,19 @@ void mr_running_command(pid_t pid, char *out, size_t size)
     mr_error_make_printable(out);
 }
 
+pid_t mr_running_parent(pid_t pid)
+{
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    read_all(fd, text, sizeof text);
+    if (fd >= 0)
+        close(fd);
+    const char *after = strrchr(text, ')'); /* a program's name may have any character */
+    int parent = 0;
+    return after && sscanf(after, ") %*c %d", &parent) == 1 ? parent : 0;
+}
+
 /* The supervisor that holds the folder's file "pid"; 0: none. Its record lock ends with the process; the folder's lock
  * would last until the last child has called exec (supervisor/run_folder.h). */
 static pid_t holder(int folder)

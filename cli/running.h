@@ -19,6 +19,8 @@ int mr_running_find(struct mr_running *out, unsigned max);
 
 /* The command line of a process, its words separated by spaces, cut to fit; "" where it cannot be read. */
 void mr_running_command(pid_t pid, char *out, size_t size);
+/* The process's parent; 0 where it is not known: it has ended, or /proc does not show it. */
+pid_t mr_running_parent(pid_t pid);
 
 /* The only one. -1 with mr_error: there is none, or there are several, which the text names. */
 int mr_running_only(struct mr_running *out);

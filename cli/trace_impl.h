@@ -10,13 +10,16 @@
 
 #define MR_TRACE_COPIERS   64u
 #define MR_TRACE_PROCESSES 4096u /* that are named; later ones only show their number */
+#define MR_TRACE_PARENTS   4u    /* of a DataLoader worker: its rank may have started it through a fork server */
 
 /* A process that had spans. */
 struct mr_traced_process {
     uint32_t pid;
     int order; /* of its tracks on the screen: loops first */
     bool has_tickets;
-    int64_t stepped_ns; /* the end of its loop's last step on the thread's track */
+    int64_t stepped_ns;                 /* the end of its loop's last step on the thread's track */
+    uint32_t rank;                      /* of a loop */
+    uint32_t parents[MR_TRACE_PARENTS]; /* of a DataLoader worker, while it lived; 0: no more are known */
     char name[80];
 };
 

@@ -77,6 +77,13 @@ static struct mr_traced_process *find_process(struct mr_trace_output *output, ui
     return made;
 }
 
+static void find_parents(struct mr_traced_process *process)
+{
+    uint32_t pid = process->pid;
+    for (unsigned i = 0; i < MR_TRACE_PARENTS && pid > 1; i++)
+        process->parents[i] = pid = (uint32_t)mr_running_parent((pid_t)pid);
+}
+
 /* The lowest order among a process's spans says what it is: notes that, and names it. */
 static void learn(struct mr_trace_output *output, const struct mr_trace_record *record)
 {
@@ -88,10 +95,27 @@ static void learn(struct mr_trace_output *output, const struct mr_trace_record *
     if (order >= process->order)
         return;
     process->order = order;
-    if (order == LOOP)
+    if (order == LOOP) {
+        process->rank = record->number;
         snprintf(process->name, sizeof process->name, "training, rank %u", record->number);
-    else if (order == LOADER && record->kind != MR_SPAN_DEVICE)
+    } else if (order == LOADER && record->kind != MR_SPAN_DEVICE) {
         snprintf(process->name, sizeof process->name, "DataLoader worker %u", record->number);
+        find_parents(process);
+    }
+}
+
+/* Each rank has a worker 0: says which rank's this one is, if the loop of that rank had a span. */
+static void add_rank(const struct mr_trace_output *output, struct mr_traced_process *process)
+{
+    for (unsigned i = 0; process->order == LOADER && i < MR_TRACE_PARENTS && process->parents[i] != 0; i++)
+        for (unsigned j = 0; j < output->process_count; j++) {
+            const struct mr_traced_process *loop = &output->processes[j];
+            size_t length = strlen(process->name);
+            if (loop->order != LOOP || loop->pid != process->parents[i])
+                continue;
+            snprintf(process->name + length, sizeof process->name - length, ", rank %u", loop->rank);
+            return;
+        }
 }
 
 /* Notes the threads that copy, which are named; any other but the first of a process shows its number. */
@@ -266,8 +290,10 @@ static void put_process(FILE *file, const struct mr_traced_process *process)
 
 void mr_trace_output_end(struct mr_trace_output *output)
 {
-    for (unsigned i = 0; i < output->process_count; i++)
+    for (unsigned i = 0; i < output->process_count; i++) {
+        add_rank(output, &output->processes[i]);
         put_process(output->file, &output->processes[i]);
+    }
     for (unsigned i = 0; i < output->copier_count; i++)
         put_thread(output->file, output->copiers[i], "copies to the device");
     fputs("\n]\n", output->file);

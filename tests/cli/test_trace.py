@@ -136,9 +136,9 @@ def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore, star
     assert all(begun[each] <= ended[each] for each in begun)
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names[named["step"][0]["pid"]] == "training, rank 0"
-    tickets = {f"tickets of DataLoader worker {i}" for i in range(WORKERS)}
-    assert {names[span["pid"]] for span in named["ticket"]} == tickets
-    assert {names[span["pid"]] for span in named["collate"]} == {f"DataLoader worker {i}" for i in range(WORKERS)}
+    workers = {f"DataLoader worker {i}, rank 0" for i in range(WORKERS)}
+    assert {names[span["pid"]] for span in named["ticket"]} == {f"tickets of {worker}" for worker in workers}
+    assert {names[span["pid"]] for span in named["collate"]} == workers
     assert names[gets[0]["pid"]].startswith("millrace-worker fetch --slot 0")
     assert names[upload["pid"]].startswith("millrace-worker write --slot 0")
 

@@ -115,11 +115,13 @@ CHECKS = [
     # trace: the ring of spans
     Check("trace", "trace", "-DSLOTS=2 -DRECORDS=3 -DKILLS=2"),
     Check("trace-one-slot", "trace", "-DSLOTS=1 -DWRITERS=3 -DRECORDS=1"),
+    Check("trace-late", "trace", "-DLATE"),
     Check("trace.publish-first", "trace", "-DPUBLISH_FIRST", ASSERT),
     Check("trace.no-room-check", "trace", "-DKILLS=0 -DNO_ROOM_CHECK", ASSERT),
     Check("trace.free-first", "trace", "-DRECORDS=3 -DFREE_FIRST", ASSERT),
     Check("trace.no-pass-over", "trace", "-DNO_PASS_OVER", STUCK),
     Check("trace.no-skip", "trace", "-DNO_SKIP", STUCK),
+    Check("trace.store", "trace", "-DLATE -DSTORE -DKILLS=0", STUCK),
     # barrier: two ranks, the least memory, one producer and two
     Check("barrier", "barrier", "-DKILLS=1"),
     Check("barrier-jobs", "barrier", "-DJOB=2 -DBLOCK=2 -DKILLS=1"),

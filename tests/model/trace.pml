@@ -4,10 +4,12 @@
  * Each writer has RECORDS records, each of two halves. A record is read whole; each one that was published is read;
  * the reader is never stuck behind a writer that died. KILLS deaths of writers, READERS readers one after the other,
  * each of which but the last may die at any step. Time-outs are left out: the reader passes over a slot once its writer
- * is dead.
+ * is dead. LATE: it may pass over a writer that lives, too (one that was stopped for a second). That one may then write
+ * into another's record, so only the turns are checked: all end.
  *
  * Mutants: PUBLISH_FIRST (the turn before the record), NO_ROOM_CHECK (a writer does not look whether its slot was read),
- * FREE_FIRST (the slot is given back before it is read), NO_PASS_OVER, NO_SKIP (a reader takes the tail at its word).
+ * FREE_FIRST (the slot is given back before it is read), NO_PASS_OVER, NO_SKIP (a reader takes the tail at its word),
+ * STORE (with LATE: the turn is stored, and not changed by a CAS that fails once the reader has passed over).
  */
 #ifndef SLOTS
 #define SLOTS 2
@@ -26,6 +28,11 @@
 #endif
 #define VALUES (WRITERS * RECORDS)
 #define EMPTY(p) (2 * ((p) / SLOTS))
+#ifdef LATE
+#define MAY_PASS_OVER(p) true
+#else
+#define MAY_PASS_OVER(p) dead[owner[p]]
+#endif
 
 byte turn[SLOTS], first[SLOTS], second[SLOTS];
 byte head, tail;
@@ -81,8 +88,12 @@ again:
 #ifndef PUBLISH_FIRST
         atomic {
             if
+#ifdef STORE
+            :: turn[s] = EMPTY(h) + 1; published[value] = true
+#else
             :: turn[s] == EMPTY(h) -> turn[s] = EMPTY(h) + 1; published[value] = true
             :: else
+#endif
             fi
         };
 #endif
@@ -104,7 +115,9 @@ proctype Reader()
 #endif
         x = first[s];
         y = second[s];
+#ifndef LATE
         assert(x == y);
+#endif
         seen[x] = true;
 #ifndef FREE_FIRST
         turn[s] = EMPTY(at) + 2;
@@ -121,16 +134,18 @@ another:
     :: turn[at % SLOTS] > EMPTY(at) + 1 -> at++
 #endif
 #ifndef NO_PASS_OVER
-    :: atomic { turn[at % SLOTS] == EMPTY(at) && head > at && dead[owner[at]] -> turn[at % SLOTS] = EMPTY(at) + 2; at++ }
+    :: atomic { turn[at % SLOTS] == EMPTY(at) && head > at && MAY_PASS_OVER(at) -> turn[at % SLOTS] = EMPTY(at) + 2; at++ }
 #endif
     :: left > 1 -> left--; at = tail
     :: ended == WRITERS && head == at -> break
     od;
+#ifndef LATE
     byte value = 1;
     do
     :: value > VALUES -> break
     :: else -> assert(!published[value] || seen[value]); value++
     od
+#endif
 }
 
 init
