@@ -6,8 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define MR_ERROR_TEXT 1024
-#define LIMIT_WORDS   "ulimit"
+#define LIMIT_WORDS "ulimit"
 
 static _Thread_local enum mr_code error_code;
 static _Thread_local char error_text[MR_ERROR_TEXT];
@@ -138,6 +137,18 @@ enum mr_code mr_error_code(void)
 const char *mr_error_text(void)
 {
     return error_text;
+}
+
+void mr_error_keep(struct mr_error *kept)
+{
+    kept->code = error_code;
+    memcpy(kept->text, error_text, sizeof kept->text);
+}
+
+void mr_error_restore(const struct mr_error *kept)
+{
+    error_code = kept->code;
+    memcpy(error_text, kept->text, sizeof error_text);
 }
 
 void mr_error_clear(void)

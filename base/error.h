@@ -10,6 +10,8 @@
 
 #include <stdbool.h>
 
+#define MR_ERROR_TEXT 1024 /* bytes of a message, its NUL included */
+
 /* What kind of failure: the code decides the exit status, the Python exception, and whether a repeat can help. */
 enum mr_code {
     MR_OK = 0,
@@ -48,6 +50,14 @@ enum mr_code mr_error_code(void);
 /* Never NULL; valid until the next mr_error_* call of this thread. */
 const char *mr_error_text(void);
 void mr_error_clear(void);
+
+struct mr_error {
+    enum mr_code code;
+    char text[MR_ERROR_TEXT];
+};
+/* Around calls that take back what was begun before the error, and whose own failures would replace it. */
+void mr_error_keep(struct mr_error *kept);
+void mr_error_restore(const struct mr_error *kept);
 /* A short lower-case name, "not found"; "unknown" for a value out of range (codes cross process borders). */
 const char *mr_code_name(unsigned code);
 /* Where repeating the same request may succeed (NET, TIMEOUT, BUSY). */

@@ -661,15 +661,10 @@ static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window,
  * that is lost meanwhile fails the next call as well. */
 static void give_up_lane(struct mr_client *client, uint32_t number)
 {
-    enum mr_code code = mr_error_code();
-    char text[512];
-    snprintf(text, sizeof text, "%s", mr_error_text());
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_LANE);
-    struct mr_msg_in in;
-    mr_msg_put_u64(out, "lane", number);
-    if (mr_msg_send(client->socket, out) == 0 && await_answer(client) == 0 && mr_msg_recv(client->socket, &in) == 1)
-        mr_msg_close(&in);
-    mr_error_set(code, "%s", text);
+    struct mr_error why;
+    mr_error_keep(&why);
+    (void)mr_client_close_lane(client, number);
+    mr_error_restore(&why);
 }
 
 /* The arenas that this process has mapped must be those of the lane: the memory may have been divided anew since. */

@@ -112,12 +112,11 @@ int mr_client_open_writer(struct mr_client *client, const char *uri, bool if_abs
     if (fd >= 0)
         close(fd);
     if (rc != 0) {
-        enum mr_code code = mr_error_code();
-        char text[512];
-        snprintf(text, sizeof text, "%s", mr_error_text());
+        struct mr_error why;
+        mr_error_keep(&why);
         if (opened)
             close_one(client, number); /* no other process will: the supervisor believes that we have it */
-        mr_error_set(code, "%s", text);
+        mr_error_restore(&why);
         mr_error_append("checkpoint writer %u", number);
         return -1;
     }

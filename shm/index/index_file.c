@@ -121,6 +121,11 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static void set_no_memory(void)
+{
+    mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+}
+
 /* Lower case, sorted: the order and case in a configuration do not matter. False without memory. */
 static bool pack_classes(msgpack_packer *pk, const struct mr_strings *classes)
 {
@@ -185,7 +190,7 @@ static int pack_header(struct header *out, const struct mr_index *index, const s
     pack_bin(&pk, "hashes", hashes, blocks * HASH_BYTES);
     header_write(out, (const char *)none, sizeof none);
     if (out->failed) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
         return -1;
     }
     put_u32((uint8_t *)out->bytes.data + 8, (uint32_t)(out->bytes.size - HEAD_BYTES - HASH_BYTES));
@@ -227,7 +232,7 @@ int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_in
     int rc = -1;
     msgpack_sbuffer_init(&header.bytes);
     if (!lengths || !hashes) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
         goto out;
     }
     /* Its length is known before its contents: the two lists have fixed sizes. */
@@ -314,7 +319,7 @@ static char *copy_text(const msgpack_object *object, const char *key)
     }
     char *text = strndup(at, length);
     if (!text)
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
     return text;
 }
 
@@ -332,7 +337,7 @@ static int get_texts(const msgpack_object *map, const char *key, struct mr_strin
         return index_file_corrupt(key);
     values->items = calloc((size_t)found->via.array.size + 1, sizeof *values->items);
     if (!values->items) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
         return -1;
     }
     for (uint32_t i = 0; i < found->via.array.size; i++) {
@@ -395,7 +400,7 @@ static int get_blocks(struct mr_index_file *file, const msgpack_object *map)
     file->lengths = calloc(file->blocks + 1, sizeof *file->lengths);
     file->hashes = malloc(hash_bytes + 1);
     if (!file->lengths || !file->hashes) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
         return -1;
     }
     memcpy(file->hashes, hash_at, hash_bytes);
@@ -452,7 +457,7 @@ static int parse_header(struct mr_index_file *file, const uint8_t *header, size_
 {
     msgpack_zone zone;
     if (!msgpack_zone_init(&zone, 4096)) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
         return -1;
     }
     msgpack_object map;
@@ -508,7 +513,7 @@ int mr_index_file_open(struct mr_index_file *file, int fd)
     uint64_t hashed = file->data - HASH_BYTES;
     whole = malloc(hashed + HASH_BYTES);
     if (!whole) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for the header of a saved index");
+        set_no_memory();
         return -1;
     }
     uint8_t hash[HASH_BYTES];

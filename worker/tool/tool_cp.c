@@ -313,11 +313,10 @@ static int copy_to_object(struct copy *copy)
     bool answered;
     int rc = copy->upload ? mr_tool_wait(&copy->tool, &answered) : -1;
     if (rc != 0) {
-        enum mr_code code = mr_error_code();
-        char text[1024];
-        snprintf(text, sizeof text, "%s", mr_error_text());
+        struct mr_error why;
+        mr_error_keep(&why);
         drop_upload(copy);
-        mr_error_set(code, "%s", text);
+        mr_error_restore(&why);
     }
     return rc;
 }

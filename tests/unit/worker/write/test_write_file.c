@@ -255,6 +255,17 @@ START_TEST(a_folder_that_cannot_be_synced)
 }
 END_TEST
 
+/* The worker dies where its last request is noted in the lane and was not sent. */
+static void die_before_the_end(void)
+{
+    scene.stop = true;
+    scene_start(&scene);
+    while (!mr_ckpt_part_complete_sent(&scene.lane))
+        scene_step(&scene, 1);
+    scene_die(&scene);
+    scene.stop = false;
+}
+
 /* The worker dies when the file has its name, before the folder is synced: the next one syncs it before it says that the
  * file is saved. */
 START_TEST(a_worker_that_dies_before_the_name_is_synced)
@@ -264,12 +275,7 @@ START_TEST(a_worker_that_dies_before_the_name_is_synced)
     folder_sync_fails = _i ? EIO : 0;
     scene_open(&scene, "", uri, data, 3 * SCENE_PART);
     scene.if_absent = true;
-    scene.stop = true;
-    scene_start(&scene);
-    while (!mr_ckpt_part_complete_sent(&scene.lane))
-        scene_step(&scene, 1);
-    scene_die(&scene);
-    scene.stop = false;
+    die_before_the_end();
     DIR *dir = opendir(folder);
     for (struct dirent *entry; (entry = readdir(dir));)
         if (mr_leftover_kind(entry->d_name) == MR_LEFTOVER_PARTS)
@@ -326,12 +332,7 @@ START_TEST(a_file_of_the_same_size)
     if (!new_name)
         put_file("the old one");
     scene_open(&scene, "", uri, data, size);
-    scene.stop = true;
-    scene_start(&scene);
-    while (!mr_ckpt_part_complete_sent(&scene.lane))
-        scene_step(&scene, 1);
-    scene_die(&scene);
-    scene.stop = false;
+    die_before_the_end();
     put_bytes(same ? data : theirs, size);
     scene_start(&scene);
     scene_run(&scene);
