@@ -120,10 +120,14 @@ def test_files(millrace_bin: Path, tmp_path: Path) -> None:
         os.utime(path, (time.time() - 500, time.time() - 500))
     with live.open("r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
+        (tmp_path / "run" / "again").symlink_to(folder)  # not followed: each file is listed once
         looked = answer(millrace_bin, "", f"file://{tmp_path}")["unfinished"]
         assert [item["uri"] for item in looked["uploads"]] == [f"file://{dead}"]
         assert sorted(path.name for path in folder.iterdir()) == [live.name, young.name, "step.pt"]
-    assert answer(millrace_bin, "", str(folder))["unfinished"]["removed"] == 1
+    linked = tmp_path / "run" / "again"  # the folder asked for is found through a link
+    assert answer(millrace_bin, "", str(linked))["unfinished"]["removed"] == 1
+    result = clean(millrace_bin, "", f"file://{folder}/step.pt")
+    assert result.returncode == 1 and "Not a directory" in result.stderr
     result = clean(millrace_bin, "", f"file://{tmp_path}/nothing")
     assert result.returncode == 1 and "No such file" in result.stderr
 

@@ -41,20 +41,25 @@ bool mr_leftover_lock(int fd)
     return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-/* The time by the file system's clock, which stamps its files and may be another machine's. Creates and removes a file
- * for that. */
+/* The time by the file system's clock, which stamps its files and may be another machine's. Creates a file for that,
+ * without a name where the file system can. */
 static time_t now_there(int folder_fd, const char *name)
 {
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE], own[MR_LEFTOVER_SIZE];
     const char *slash = strrchr(name, '/');
+    int length = slash ? (int)(slash - name) + 1 : 0;
     struct stat st;
-    mr_leftover_name(MR_LEFTOVER_PART, own);
-    int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - name) + 1 : 0, name, own);
-    int fd = n < (int)sizeof path ? openat(folder_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
-    if (fd < 0)
-        return time(NULL); /* a full disk, or no permission to write here */
+    snprintf(path, sizeof path, "%.*s.", length, name);
+    int fd = openat(folder_fd, path, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        mr_leftover_name(MR_LEFTOVER_PART, own);
+        snprintf(path, sizeof path, "%.*s%s", length, name, own);
+        fd = openat(folder_fd, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0)
+            return time(NULL); /* a full disk, or no permission to write here */
+        unlinkat(folder_fd, path, 0);
+    }
     bool known = fstat(fd, &st) == 0;
-    unlinkat(folder_fd, path, 0);
     close(fd);
     return known ? st.st_mtim.tv_sec : time(NULL);
 }
