@@ -13,7 +13,6 @@ import contextlib
 import gc
 import io
 import math
-import multiprocessing
 import os
 import pickle
 import threading
@@ -26,7 +25,7 @@ from typing import Any, Callable
 import torch
 import torch.utils.data
 
-from . import _timing, _torch
+from . import _timing, _torch, _worker
 from ._errors import Error
 from ._packing import Packer, Row, Unpacker, is_plain, tensor_at
 from ._ring import Batch, BatchArena, memory_limit_bytes
@@ -168,6 +167,7 @@ class Sender:
     def collate(self, samples: Any, at: list[int]) -> Any:
         """The batch, or what stands for it. at: when there was memory for it, and when it was collated (ns)."""
         worker = _torch.worker()
+        _worker.parent()
         batch = None
         if self.arena is not None and worker is not None:
             _collate_into_batches()
@@ -192,8 +192,7 @@ def _reserve(ring: BatchArena, lane: int) -> Batch | None:
         return batch
     if ring.viewed(lane):
         gc.collect()  # of a batch with a reference cycle; nothing is collected during a wait
-    parent = multiprocessing.parent_process()
-    while batch is None and (parent is None or parent.is_alive()):
+    while batch is None and not _worker.is_orphan():
         batch = ring.reserve(lane, WAIT_MS)
         if batch is None and ring.viewed(lane):
             break

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from . import _agree, _torch
+from . import _agree, _worker
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import ChangedError, Error, SupervisorGone
 from ._listing import ListingProgress
@@ -255,10 +255,9 @@ class Source:
             connection.client.check()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
-        parent = os.getppid() if _torch.worker() is not None else 0
         least = min(max(2 * batch, ahead), MAX_WINDOW)
         lane, loop = connection.client.open_lane(
-            self._number, index, window or 0, least, key, writable=writable, alone=alone, parent=parent
+            self._number, index, window or 0, least, key, writable=writable, alone=alone, parent=_worker.parent()
         )
         return lane, None if loop is None else Loop(*loop)
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from . import _torch
+from . import _worker
 from ._connection import Connection, write_names
 from ._errors import from_code
 from ._ring import Failure, Lane, Lease, RangeReader
@@ -135,8 +135,7 @@ class LookedUp:
             client.check()
             time.sleep(pause)
             pause = min(2 * pause, PAUSE_S[1])
-        parent = os.getppid() if _torch.worker() is not None else 0
-        lane, _ = client.open_lane(self._number, self._index, WINDOW, 2, parent=parent)
+        lane, _ = client.open_lane(self._number, self._index, WINDOW, 2, parent=_worker.parent())
         return lane
 
 

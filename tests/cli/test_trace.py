@@ -96,7 +96,7 @@ def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore, star
     try:
         with tracing(server, out) as process:
             subprocess.run(
-                [sys.executable, "job.py", start], cwd=tmp_path, env=server.environment, check=True, timeout=100
+                [sys.executable, "job.py", start], cwd=tmp_path, env=server.environment, check=True, timeout=200
             )
             wait_for(lambda: '"name":"upload"' in out.read_text(), "the write worker has told nothing")
             said = finish(process)
@@ -175,7 +175,7 @@ def test_a_loop_over_two_loaders(millrace_bin: Path, tmp_path: Path, devstore: S
     out = tmp_path / "trace.json"
     try:
         with tracing(server, out) as process:
-            subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=server.environment, check=True, timeout=100)
+            subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=server.environment, check=True, timeout=200)
             finish(process)
     finally:
         assert server.stop() == 0

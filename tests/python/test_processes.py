@@ -328,8 +328,34 @@ def test_a_worker_that_waits_ends_soon_after_its_main_process(slow: tuple[str, S
     assert len(workers) == 2
     wait_for_lanes(slow[1], 2)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=100)
     wait_for(lambda: not any(alive(pid) for pid in workers))
+
+
+@pytest.mark.parametrize("loader", ["millrace.DataLoader", "torch.utils.data.DataLoader"])
+def test_a_worker_with_a_batch_for_a_dead_main_process_ends(socket: str, hundred: Folder, loader: str) -> None:
+    """It does not fit the pipe, whose other end the workers have too: torch waits for ever until it is read."""
+    code = f"""
+        import sys, time, millrace, torch
+        ds = millrace.IterableDataset(sys.argv[1], transform=lambda lease: bytes(1000), batch_size=100)
+        arguments = dict(batch_size=100) if {loader!r}.startswith("millrace") else dict(batch_size=None)
+        steps = iter({loader}(ds, num_workers=2, collate_fn=list, **arguments))
+        inner = getattr(steps, "_batches", steps)
+        print(*[worker.pid for worker in inner._workers], flush=True)
+        time.sleep(1000)
+    """
+    process = start(code, hundred.uri)
+    assert process.stdout is not None
+    workers = [int(word) for word in process.stdout.readline().split()]
+    assert len(workers) == 2
+    wait_for(lambda: any(writes_to_a_pipe(pid) for pid in workers))
+    process.kill()
+    process.communicate(timeout=100)
+    wait_for(lambda: not any(alive(pid) for pid in workers))
+
+
+def writes_to_a_pipe(pid: int) -> bool:
+    return any("pipe_write" in (task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
 
 
 @pytest.mark.parametrize("workers", [0, 2])

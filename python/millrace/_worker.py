@@ -1,0 +1,44 @@
+"""A DataLoader worker, and the process whose loop it works for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from multiprocessing.util import Finalize
+
+from . import _torch
+
+_known = (0, 0)  # this process, and its parent when it was first asked for
+_BEFORE_QUEUES = -4  # multiprocessing joins the threads of its queues at priority -5
+
+
+def parent() -> int:
+    """The pid of the loop's process as the first call sees it (a fork server's, where that is the parent); 0 outside of
+    a worker.
+
+    From the first call on the worker ends even where it still has a batch to send after that process has died: torch's
+    queue would wait for ever to write what does not fit its pipe, of which the worker itself holds the other end.
+    """
+    global _known
+    if _torch.worker() is None:
+        return 0
+    if _known[0] != os.getpid():
+        _known = (os.getpid(), os.getppid())
+        Finalize(None, _leave, exitpriority=_BEFORE_QUEUES)
+    return _known[1]
+
+
+def is_orphan() -> bool:
+    """Whether that process has ended."""
+    found = parent()
+    return found != 0 and os.getppid() != found
+
+
+def _leave() -> None:
+    if os.getppid() == _known[1]:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(1)
