@@ -22,6 +22,9 @@ log = logging.getLogger("millrace")
 _logged_single = False
 
 
+LISTING_LEFT = Loop(0, 0, 0, 1, 0, 0)  # instead of where an epoch stands: the data set reads another listing now
+
+
 class IterableDataset(Dataset):
     """The objects under a URI, in an order that depends on (digest, seed, epoch) alone.
 
@@ -97,7 +100,12 @@ class IterableDataset(Dataset):
         worker, workers = _torch.worker() or (0, 1)
         if self.batch_size is None:
             self._log_single(worker)
-        stream = self._stream(self._key, self._loop(self.batch_size or 1), self._tail)
+        try:
+            stream = self._stream(self._key, self._loop(self.batch_size or 1), self._tail)
+        except Error as error:
+            if _torch.worker() is None:
+                raise
+            return _Failed(error)  # raised by its next(): torch ends a persistent worker whose data set cannot be
         return stream.singles(worker, workers) if self.batch_size is None else stream.batches(worker, workers)
 
     def batches(self, batch_size: int | None = None) -> Batches:
@@ -118,7 +126,11 @@ class IterableDataset(Dataset):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues there. The state may be of any number of ranks, and of millrace.DataLoader."""
+        before = self._source.number
         self._progress.load(state, self._source, self._shuffle.in_blocks)
+        if self._source.number != before:  # workers that live on read the listing before
+            self._source.put_loop(self._key, LISTING_LEFT)
+            self._key = uuid.uuid4().hex
         self._source.put_loop(self._key, self._loop(self.batch_size or 1))
 
     def _pickled(self) -> dict[str, Any]:
@@ -142,6 +154,11 @@ class IterableDataset(Dataset):
                 "the supervisor has forgotten where this loader stands, and a copy may be old: were hundreds of "
                 "loaders begun at once?"
             )
+        if put == LISTING_LEFT:
+            raise Error(
+                "this worker reads the listing that the data set had when it began, and a state of another one was "
+                "loaded since: without persistent_workers, or in a new DataLoader, workers begin anew"
+            )
         transform = self._delivered if self._source.is_samples() or self._transform is not None else None
         return Stream(lane, self._plan(put or loop, tail), transform, self._on_error)
 
@@ -162,6 +179,14 @@ class IterableDataset(Dataset):
                 "a data set without batch_size in a DataLoader: the order depends on the number of workers and a "
                 "resume cannot change the world size; millrace.DataLoader, or batch_size, has neither limit"
             )
+
+
+class _Failed(Iterator[Any]):
+    def __init__(self, error: Error) -> None:
+        self._error = error
+
+    def __next__(self) -> Any:
+        raise self._error
 
 
 class Batches:

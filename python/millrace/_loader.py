@@ -103,13 +103,14 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             drop_last=_arguments.boolean("drop_last", drop_last),
             **workers,
         )
-        order = _Order(
-            batch_size, _arguments.tail(tail, drop_last), shuffle, seed, rank, world_size, block_bytes, mix_blocks
-        )
-        self._batch_source = self._batch_source_of(dataset, order, sampler is not None or batch_sampler is not None)
+        sampled = sampler is not None or batch_sampler is not None
+        chosen_tail = tail if sampled else _arguments.tail(tail, drop_last)  # drop_last is then the batch sampler's
+        order = _Order(batch_size, chosen_tail, shuffle, seed, rank, world_size, block_bytes, mix_blocks)
+        self._batch_source = self._batch_source_of(dataset, order, sampled)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._inner = self._batch_source.loader(collate_fn, workers, batch_size is None)
+        self._listing = dataset._source.number  # which the workers read
         self._inner._millrace_device = check_device(device, pin_memory)
         self._meter = _timing.LoopMeter(num_workers, self._batch_source.client, self._inner.sent)
         self._epochs = Epochs(self._meter, self._batch_source.name)
@@ -131,6 +132,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 
     def __iter__(self) -> Any:
+        self._end_workers_of_another_listing()
         return _Iteration(self._batch_source, self._inner, self._meter, self._epochs)
 
     def __len__(self) -> int:
@@ -170,12 +172,17 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
-        before = self.dataset._source.number
         self._batch_source.load(state)
+
+    def _end_workers_of_another_listing(self) -> None:
+        """Persistent workers read the listing that the data set had when they began. A state of another one may have
+        been loaded since, here or by another loader of the data set."""
+        number = self.dataset._source.number
         workers = getattr(self._inner, "_iterator", None)
-        if workers is not None and self.dataset._source.number != before:  # persistent ones know the listing before
+        if workers is not None and number != self._listing:
             self._inner._iterator = None
             workers._shutdown_workers()
+        self._listing = number
 
 
 class _Order(NamedTuple):
@@ -232,6 +239,8 @@ class _Iteration(Iterator[Any]):
         self._batches: Iterator[Any] | None = iter(inner)
 
     def __len__(self) -> int:
+        if self._steps is None:
+            raise TypeError("the sampler has no length")
         return self._steps - self._step
 
     def __next__(self) -> Any:
@@ -247,7 +256,7 @@ class _Iteration(Iterator[Any]):
             self._batches = None
             self._meter.rest()
             self._epochs.end()
-            if self._step < self._steps:
+            if self._steps is not None and self._step < self._steps:
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
             self._batch_source.progress.finish()
             raise
@@ -311,8 +320,8 @@ class _BatchSource:
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         raise NotImplementedError
 
-    def begin(self) -> int:
-        """Prepares an iteration at progress's epoch and cursor; its steps."""
+    def begin(self) -> int | None:
+        """Prepares an iteration at progress's epoch and cursor; its steps, None where a sampler has no length."""
         raise NotImplementedError
 
     def steps(self) -> int:
@@ -452,10 +461,13 @@ class _UserSampled(_BatchSource):
         rest = islice(iter(self._sampler), self._skip, None)
         return ([index] for index in rest) if self._single else rest
 
-    def begin(self) -> int:
+    def begin(self) -> int | None:
         self._skip = self.progress.cursor
         self._dataset._source.agree(_arguments.resolve_rank(None, None)[1])
-        return self.steps()
+        try:
+            return self.steps()
+        except TypeError:  # a sampler without a length, such as an endless one
+            return None
 
     def steps(self) -> int:
         return max(0, len(self._sampler) - self.progress.cursor)

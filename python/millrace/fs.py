@@ -439,9 +439,32 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         _objects.copy(source, target)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
-        """copy(), and once all of it is there rm()."""
-        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
-        self.rm(path1, recursive=recursive, maxdepth=maxdepth)
+        """copy(), and once all of it is there rm(); what has the new name already stays."""
+        pairs = self._copies(path1, path2, recursive=recursive, maxdepth=maxdepth)
+        self._run(COPIED_AT_ONCE, self._copy_or_look, pairs, DEFAULT_CALLBACK)
+        given = [path1] if isinstance(path1, (str, os.PathLike)) else list(path1)
+        roots = [self._strip_protocol(os.fspath(each)) for each in given]
+        targets = {self._strip_protocol(target) for _, target in pairs}
+        inside = any(target == root or target.startswith(f"{root}/") for root in roots for target in targets)
+        if not inside and not any(map(has_magic, roots)):
+            self.rm(path1, recursive=recursive, maxdepth=maxdepth)
+            return
+        left = [source for source, _ in pairs if self._strip_protocol(source) not in targets]
+        if left:
+            self.rm(left)
+
+    def _copy_or_look(self, pair: tuple[str, str]) -> None:
+        """FileNotFoundError for an object that is not there, also where it would be copied onto itself."""
+        if self._strip_protocol(pair[0]) == self._strip_protocol(pair[1]):
+            self.info(pair[0])
+        else:
+            self.cp_file(*pair)
+
+    def _copies(self, path1: Any, path2: Any, **kwargs: Any) -> list[tuple[str, str]]:
+        """What copy() copies, without the folders."""
+        with self._collect() as pairs:
+            super().copy(path1, path2, on_error="raise", **kwargs)
+            return [pair for pair in pairs if pair[0] not in self._batch.folders]
 
     def copy(
         self,
@@ -454,9 +477,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         """Objects or folders to other names, several at a time."""
         on_error = kwargs.pop("onerror", on_error)  # as it was spelt
-        with self._collect() as pairs:
-            super().copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", **kwargs)
-            pairs = [pair for pair in pairs if pair[0] not in self._batch.folders]
+        pairs = self._copies(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
         ignored = (FileNotFoundError,) if on_error == "ignore" or (on_error is None and recursive) else ()
 
         def copy_one(pair: tuple[str, str]) -> None:

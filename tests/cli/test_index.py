@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.utils.data
 
 import millrace
 from tests.conftest import StartDevstore
@@ -230,6 +231,22 @@ def test_persistent_workers_take_the_loaded_listing(
     assert sum(len(batch) for batch in map_loader) == OBJECTS + 1
     map_loader.load_state_dict(state)
     assert sum(len(batch) for batch in map_loader) == OBJECTS
+
+    # Two loaders of one data set: a state that the other has loaded.
+    one = loader_of("train", num_workers=1, persistent_workers=True)
+    assert sum(len(batch) for batch in one) == OBJECTS + 1
+    millrace.DataLoader(one.dataset, batch_size=4).load_state_dict(state)
+    assert sorted(name for batch in one for name in batch) == sorted(one.dataset.objects[i][0] for i in range(OBJECTS))
+
+    # torch's own loader cannot be told: its workers must not mix the listings.
+    ds: Any = millrace.IterableDataset("train", transform=lambda lease: lease.name, batch_size=4)
+    bare = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=1, persistent_workers=True)
+    assert sum(len(batch) for batch in bare) == OBJECTS + 1
+    ds.load_state_dict(state)
+    with pytest.raises(millrace.Error, match="a state of another one was loaded since"):
+        list(bare)
+    again = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=1)
+    assert sum(len(batch) for batch in again) == OBJECTS
 
 
 def test_a_listing_that_is_gone_is_an_error_with_the_differences(

@@ -256,6 +256,7 @@ def test_a_file_system(emulator: Server) -> None:
         stream.write(b"part")
         raise RuntimeError("stop")
     fs.rename(path, "gs://bucket/fs/new.pt")
+    fs.rename("gs://bucket/fs/new.pt", "gs://bucket/fs/new.pt")
     with fs.create_stream("gs://bucket/fs/new.pt", "rb") as stream:
         assert same(torch.load(stream))
     assert checkpoint.list("gs://bucket/fs") == ["gs://bucket/fs/new.pt"]

@@ -208,6 +208,20 @@ def test_get_and_put(stores: Stores, system: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "y").exists()
     system.mv(f"{root}/small", f"{root}/moved")
     assert system.find(root) == sorted([*(f"{root}/{name}" for name in contents if name != "small"), f"{root}/moved"])
+    kept = system.find(root)
+    system.mv(f"{root}/moved", f"{root}/moved")  # each object stays that has its new name already
+    system.mv(f"{root}/moved", system.unstrip_protocol(f"{root}/moved"))
+    system.mv(f"{root}/deep/b", f"{root}/deep/")
+    assert system.find(root) == kept
+    with pytest.raises(FileNotFoundError):
+        system.mv(f"{root}/nothing", f"{root}/nothing")
+    before = system.cat(f"{root}/deep", recursive=True)
+    system.mv(f"{root}/deep", f"{root}/deep/new", recursive=True)
+    after = system.cat(f"{root}/deep", recursive=True)
+    assert {name.replace("/deep/new/", "/deep/"): data for name, data in after.items()} == before
+    system.mv(f"{root}/deep/new", f"{root}/again", recursive=True)
+    system.mv(f"{root}/again", f"{root}/deep", recursive=True)
+    assert system.find(root) == kept
     system.touch(f"{root}/moved")
     assert system.cat_file(f"{root}/moved") == b""
     system.rm(root, recursive=True)

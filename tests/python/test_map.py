@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -133,6 +135,30 @@ def test_a_users_sampler_resumes_at_the_same_batch(socket: str, hundred: Folder)
         assert len(again) == 7 and again.state_dict()["epoch"] == 1
         with pytest.raises(ValueError, match="world of 4 ranks"):
             again.load_state_dict({**state, "world": 4})
+
+
+def test_drop_last_is_the_users_samplers(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    loader = millrace.DataLoader(ds, batch_size=8, sampler=range(20), drop_last=True, collate_fn=keep)
+    assert [len(batch) for batch in loader] == [8, 8] and len(loader) == 2
+
+
+def test_an_endless_sampler(socket: str, hundred: Folder) -> None:
+    class Endless:
+        def __iter__(self) -> Iterator[int]:
+            return itertools.cycle(range(3))
+
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    loader = millrace.DataLoader(ds, batch_size=2, sampler=cast(Any, Endless()), collate_fn=keep)
+    steps = iter(loader)
+    found = [name for _ in range(3) for name in next(steps)]
+    assert found == [hundred.names[i] for i in (0, 1, 2, 0, 1, 2)]
+    for counted in (loader, steps):
+        with pytest.raises(TypeError, match="len"):
+            len(counted)
+    again = millrace.DataLoader(ds, batch_size=2, sampler=cast(Any, Endless()), collate_fn=keep)
+    again.load_state_dict(loader.state_dict())
+    assert next(iter(again)) == [hundred.names[0], hundred.names[1]]
 
 
 def test_set_epoch_reaches_the_users_sampler(socket: str, hundred: Folder) -> None:

@@ -468,6 +468,7 @@ def test_the_file_system(stores: Stores) -> None:
     with files.create_stream("s3://bucket/fs/a b!", "wb") as stream:
         stream.write(b"bytes")
     files.rename("s3://bucket/fs/a b!", Path("s3://bucket/fs/b"))
+    files.rename("s3://bucket/fs/b", "s3://bucket/fs/b")
     assert files.exists("s3://bucket/fs/b") and not files.exists("s3://bucket/fs/a b!")
     with files.create_stream("s3://bucket/fs/b", "rb") as stream:
         assert stream.read() == b"bytes"

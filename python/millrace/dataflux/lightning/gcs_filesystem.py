@@ -51,9 +51,11 @@ class GCSFileSystem(_storage.ClientHolder):
 
     def rename(self, path: PathLike, new_path: PathLike) -> None:
         """Copies the object and removes the old one: there is no other way for an object."""
-        (bucket, _), (new_bucket, _) = parse_gcs_path(path), parse_gcs_path(new_path)
+        (bucket, key), (new_bucket, new_key) = parse_gcs_path(path), parse_gcs_path(new_path)
         if bucket != new_bucket:
             raise ValueError(f"{path} cannot be renamed to {new_path}: an object is renamed within its bucket")
+        if key == new_key:  # to copy it and remove the old one would remove it
+            return
         with self.create_stream(path, "rb") as old, self.create_stream(new_path, "wb") as new:
             shutil.copyfileobj(old, new, COPY_BYTES)
         self.rm_file(path)

@@ -74,6 +74,8 @@ class S3FileSystem:
                 f"Source and destination buckets cannot be different: {_text(old_path)} cannot be renamed to "
                 f"{_text(new_path)}"
             )
+        if key == new_key:  # to copy it and remove the old one would remove it
+            return
         self._client.copy_object(bucket, key, new_bucket, new_key)
         self._client.delete_object(bucket, key)
 
