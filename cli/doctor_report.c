@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "cli/doctor_impl.h"
 
 void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *what, const char *fmt, ...)
@@ -15,10 +16,8 @@ void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *w
     doctor->fails += strcmp(level, "fail") == 0;
     doctor->notes += strcmp(level, "note") == 0;
     if (doctor->checks) {
-        json_t *check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", text);
-        if (!check) /* text that is not UTF-8 */
-            check = json_pack("{s:s, s:s, s:s}", "status", level, "check", what, "text", "(not printable)");
-        json_array_append_new(doctor->checks, check);
+        json_array_append_new(doctor->checks, json_pack("{s:s, s:s, s:o}", "status", level, "check", what, "text",
+                                                        mr_json_from_text(text)));
         return;
     }
     printf("%-5s %-14s %s\n", strcmp(level, "fail") == 0 ? "FAIL" : level, what, text);

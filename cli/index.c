@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/size.h"
 #include "base/uri.h"
 #include "cli/cli.h"
@@ -31,10 +32,8 @@ static int build(const struct mr_arguments *arguments)
 static json_t *texts(const struct mr_strings *strings)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < strings->count; i++) {
-        json_t *text = json_string(strings->items[i]);
-        json_array_append_new(list, text ? text : json_string("(no UTF-8)"));
-    }
+    for (size_t i = 0; i < strings->count; i++)
+        json_array_append_new(list, mr_json_from_text(strings->items[i]));
     return list;
 }
 

@@ -53,11 +53,11 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         mr_help_all(stdout);
-        return 0;
+        return mr_cli_flush();
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("millrace %s\n", MR_VERSION);
-        return 0;
+        return mr_cli_flush();
     }
     const struct mr_verb *verb = mr_verb_find(argv[1]);
     if (verb)

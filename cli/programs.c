@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,9 +12,6 @@
 #include "cli/cli.h"
 #include "shm/control/config.h"
 #include "supervisor/config_toml.h"
-
-#define CONFIG_FD      4 /* where millrace-worker finds the configuration */
-#define CONFIG_FD_TEXT "4"
 
 int mr_program_path(const char *name, char path[PATH_MAX])
 {
@@ -61,11 +59,12 @@ int mr_program_worker(const struct mr_arguments *arguments)
     char path[PATH_MAX];
     if (config_fd < 0 || mr_program_path("millrace-worker", path) != 0)
         return -1;
-    if (config_fd == CONFIG_FD ? fcntl(config_fd, F_SETFD, 0) < 0 : dup2(config_fd, CONFIG_FD) < 0) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", config_fd); /* it has replaced none that the user means by /dev/fd/N */
+    if (fcntl(config_fd, F_SETFD, 0) < 0 || setenv(MR_ENVIRONMENT_FD, number, 1) != 0) {
         mr_error_set_errno(errno, "cannot hand over the configuration");
         return -1;
     }
-    setenv(MR_ENVIRONMENT_FD, CONFIG_FD_TEXT, 1);
     char **argv = calloc(count + 2, sizeof *argv);
     if (!argv) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for %zu arguments", count);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "cli/running.h"
 #include "cli/trace_impl.h"
 
@@ -132,18 +133,9 @@ static void learn_thread(struct mr_trace_output *output, const struct mr_trace_r
 
 /* ---- spans ---- */
 
-/* A JSON string. In text that is not UTF-8 (a name that was cut) each byte beyond ASCII becomes "?". */
 static void put_string(FILE *file, const char *text)
 {
-    char plain[MR_TRACE_TEXT * 4];
-    json_t *string = json_string(text);
-    if (!string) {
-        snprintf(plain, sizeof plain, "%s", text);
-        for (char *c = plain; *c; c++)
-            if ((unsigned char)*c >= 0x80)
-                *c = '?';
-        string = json_string(plain);
-    }
+    json_t *string = mr_json_from_text(text);
     if (!string || json_dumpf(string, file, JSON_ENCODE_ANY) != 0)
         fputs("\"\"", file);
     json_decref(string);

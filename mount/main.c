@@ -298,12 +298,15 @@ static void main_on_signal(int number)
 /* Signals end the listing while it goes on; later they are blocked and waited for. */
 static void catch_signals(sigset_t *signals)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+    struct sigaction action = {.sa_handler = main_on_signal}, before;
     sigemptyset(signals);
+    sigaddset(signals, SIGCHLD);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+            continue; /* ignored when we started (nohup): it stays so, for the command too */
         sigaddset(signals, numbers[i]);
-        if (numbers[i] != SIGCHLD)
-            sigaction(numbers[i], &(struct sigaction){.sa_handler = main_on_signal}, NULL);
+        sigaction(numbers[i], &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
 }

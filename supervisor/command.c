@@ -82,9 +82,11 @@ int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_stat
     s->command.pid = pid;
     s->command.process.ready = command_ended;
     s->command.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (s->command.pidfd < 0)
+        mr_error_set_errno(errno, "cannot watch it");
     if (s->command.pidfd < 0 || mr_events_watch(&s->events, &s->command.process, s->command.pidfd, EPOLLIN) != 0) {
         mr_error_append("command %s", argv[0]);
-        kill(pid, SIGTERM);
+        kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         s->command.pid = 0;
         return -1;

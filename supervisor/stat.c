@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "supervisor/run_impl.h"
 
@@ -47,20 +48,6 @@ void mr_stat_log(struct mr_supervisor *s)
 
 /* ---- JSON ---- */
 
-/* Names come from stores and clients: if one is not UTF-8, its bytes beyond ASCII are shown as "?". */
-static json_t *text_json(const char *text)
-{
-    json_t *value = json_string(text);
-    if (value)
-        return value;
-    char plain[512];
-    snprintf(plain, sizeof plain, "%s", text);
-    for (char *at = plain; *at != '\0'; at++)
-        if ((unsigned char)*at >= 0x80)
-            *at = '?';
-    return json_string(plain);
-}
-
 static json_t *datasets_json(const struct mr_supervisor *s)
 {
     json_t *list = json_array();
@@ -70,7 +57,7 @@ static json_t *datasets_json(const struct mr_supervisor *s)
             continue;
         const struct mr_board_dataset *board = &s->board->dataset[i];
         json_t *item = json_pack("{s:i, s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "dataset", (int)i, "name",
-                                 text_json(mr_dataset_label(dataset)), "state", dataset_states[dataset->state],
+                                 mr_json_from_text(mr_dataset_label(dataset)), "state", dataset_states[dataset->state],
                                  "objects", (json_int_t)dataset->objects, "bytes", (json_int_t)dataset->bytes,
                                  "largest_bytes", (json_int_t)dataset->largest, "listed",
                                  (json_int_t)atomic_load_explicit(&board->listed, memory_order_relaxed), "requests",
@@ -79,14 +66,14 @@ static json_t *datasets_json(const struct mr_supervisor *s)
         if (dataset->ranged) /* a checkpoint that a client reads */
             json_object_set_new(item, "block_bytes", json_integer((json_int_t)dataset->block_bytes));
         if (dataset->compose[0] != '\0')
-            json_object_set_new(item, "compose", text_json(dataset->compose));
+            json_object_set_new(item, "compose", mr_json_from_text(dataset->compose));
         json_t *dropped = json_object();
         for (unsigned kind = 0; kind < MR_DROP_KINDS; kind++)
             json_object_set_new(dropped, mr_index_drop_name(kind), json_integer((json_int_t)dataset->dropped[kind]));
         json_object_set_new(item, "dropped", dropped);
-        json_object_set_new(item, "saved_index", text_json(dataset->from));
+        json_object_set_new(item, "saved_index", mr_json_from_text(dataset->from));
         if (dataset->state == MR_DATASET_FAILED)
-            json_object_set_new(item, "error", text_json(board->text));
+            json_object_set_new(item, "error", mr_json_from_text(board->text));
         json_array_append_new(list, item);
     }
     return list;
@@ -182,12 +169,12 @@ static json_t *writers_json(const struct mr_supervisor *s)
         uint64_t stored, total;
         mr_ckpt_entry_progress(entry, &stored, &total);
         json_array_append_new(list, json_pack("{s:i, s:o, s:i, s:s, s:i, s:b, s:i, s:I, s:I, s:I, s:f}", "writer",
-                                              (int)i, "uri", text_json(entry->uri), "pid", (int)entry->pid, "state",
-                                              writer_state(entry), "worker", (int)entry->lane.worker, "adopted",
-                                              mr_ckpt_part_is_adopted(&entry->lane), "parts", (int)entry->lane.slots,
-                                              "part_bytes", (json_int_t)entry->lane.part_bytes, "stored_bytes",
-                                              (json_int_t)stored, "total_bytes", (json_int_t)total, "age_s",
-                                              (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9));
+                                              (int)i, "uri", mr_json_from_text(entry->uri), "pid", (int)entry->pid,
+                                              "state", writer_state(entry), "worker", (int)entry->lane.worker,
+                                              "adopted", mr_ckpt_part_is_adopted(&entry->lane), "parts",
+                                              (int)entry->lane.slots, "part_bytes", (json_int_t)entry->lane.part_bytes,
+                                              "stored_bytes", (json_int_t)stored, "total_bytes", (json_int_t)total,
+                                              "age_s", (double)(mr_clock_mono_ns() - entry->opened_ns) / 1e9));
     }
     return list;
 }

@@ -96,10 +96,12 @@ static int make(const char *path)
     int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -1;
-    if (hold(fd) == 0 && fstat(fd, &status) == 0 && status.st_nlink > 0)
+    bool held = hold(fd) == 0 && fstat(fd, &status) == 0;
+    if (held && status.st_nlink > 0)
         return fd;
+    int errnum = held ? ENOENT : errno;
     close(fd);
-    errno = ENOENT;
+    errno = errnum;
     return -1;
 }
 

@@ -471,7 +471,9 @@ static int parse_header(struct mr_index_file *file, const uint8_t *header, size_
 static int read_head(int fd, uint64_t file_bytes, uint64_t *bytes)
 {
     uint8_t head[HEAD_BYTES];
-    if (file_bytes < HEAD_BYTES || read_at(fd, head, sizeof head, 0) != 0 || memcmp(head, MAGIC, 8) != 0) {
+    if (file_bytes >= HEAD_BYTES && read_at(fd, head, sizeof head, 0) != 0)
+        return -1;
+    if (file_bytes < HEAD_BYTES || memcmp(head, MAGIC, 8) != 0) {
         mr_error_set(MR_E_CORRUPT, "this is not a saved index");
         return -1;
     }

@@ -86,6 +86,21 @@ def test_down_and_up_and_across(millrace: Run, store: Path, tmp_path: Path, name
     assert here(tmp_path) == {"copy": data, "again": data}
 
 
+def test_a_file_that_is_shorter_than_it_says(millrace: Run, tmp_path: Path) -> None:
+    done = millrace("cp", "/sys/class/net/lo/mtu", "mtu")  # a page, it says
+    assert done.returncode == 1
+    assert b"were read of the 4096 that it had: it has changed" in done.stderr
+    assert here(tmp_path) == {}
+
+
+def test_descriptors_of_the_caller(millrace: Run, millrace_bin: Path, tmp_path: Path) -> None:
+    """None is replaced on the way from the command line to the worker."""
+    script = 'for i in 3 4 5 6; do eval "$0 cp /dev/fd/$i to-$i $i<from" || exit 1; done'
+    (tmp_path / "from").write_bytes(b"the caller's")
+    subprocess.run(["bash", "-c", script, millrace_bin], cwd=tmp_path, check=True, timeout=DEADLINE_S)
+    assert [(tmp_path / f"to-{i}").read_bytes() for i in range(3, 7)] == [b"the caller's"] * 4
+
+
 def test_folders_take_the_name(millrace: Run, store: Path, tmp_path: Path) -> None:
     ok(millrace("cp", "gs://bucket/hello", "."))
     ok(millrace("cp", "hello", "gs://bucket/"))
@@ -400,6 +415,26 @@ def test_rm_files(millrace: Run, tmp_path: Path) -> None:
     ok(millrace("rm", f"file://{tmp_path}/files/a"))
     ok(millrace("rm", "-r", f"file://{tmp_path}/files/"))
     assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_rm_reports_what_is_not_utf8(millrace: Run, tmp_path: Path) -> None:
+    done = millrace("rm", "--json", os.fsdecode(os.fsencode(f"file://{tmp_path}/") + b"\xff"))
+    report = json.loads(done.stdout)
+    assert [failure["uri"] for failure in report["failed"]] == [f"file://{tmp_path}/?"]
+
+
+@pytest.mark.parametrize("arguments", [["rm", "--json", "gone"], ["clean", "--json", "gone"], ["--version"]])
+def test_a_report_that_cannot_be_written(millrace_bin: Path, tmp_path: Path, arguments: list[str]) -> None:
+    gone = tmp_path / "gone"
+    if arguments[0] == "rm":
+        gone.write_bytes(b"x")
+    else:
+        gone.mkdir()
+    command = [str(millrace_bin), *(str(gone) if word == "gone" else word for word in arguments)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+    assert done.returncode == 1
+    assert b"cannot write to standard output: No space left on device" in done.stderr
 
 
 # ---- compose ----

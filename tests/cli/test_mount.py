@@ -322,3 +322,18 @@ def test_run_with_a_mount(store: Server, tmp_path: Path, command: str, status: i
     )
     assert done.returncode == status, done.stderr
     assert not (tmp_path / "here").is_mount()
+
+
+def test_run_with_a_mount_under_nohup(store: Server, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    command = ["nohup", str(BIN / "millrace"), "run", "-q", "--mount", f"gs://bucket/={tmp_path}/here", "--"]
+    script = "kill -HUP $PPID $$; sleep 0.2; cat $D/large | wc -c"
+    done = subprocess.run(
+        [*command, "sh", "-c", script],
+        env={**os.environ, "D": str(tmp_path / "here")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0

@@ -132,6 +132,22 @@ def test_files(millrace_bin: Path, tmp_path: Path) -> None:
     assert result.returncode == 1 and "No such file" in result.stderr
 
 
+def test_folders_of_the_longest_path(millrace_bin: Path, tmp_path: Path) -> None:
+    """Where no entry's name fits; folders that are read later are searched all the same."""
+    deep = tmp_path
+    while len(str(deep)) < 4095:
+        left = 4095 - len(str(deep)) - 1
+        deep /= "d" * (left if left <= 255 else min(254, left - 2))
+    assert len(str(deep)) == 4095
+    deep.mkdir(parents=True)
+    for i in range(6):
+        (tmp_path / f"s{i}").mkdir()
+        old = tmp_path / f"s{i}" / f".millrace-{i:016x}.part"
+        old.write_bytes(b"part")
+        os.utime(old, (1, 1))
+    assert answer(millrace_bin, "", str(tmp_path))["unfinished"]["removed"] == 6
+
+
 def test_uploads_that_may_not_be_listed(devstore: StartDevstore, millrace_bin: Path) -> None:
     url = devstore("--memory", "--deny", "storage.multipartUploads.list").url
     create_bucket(url, "bucket")

@@ -137,7 +137,7 @@ static bool is_wanted(const char *name, const char *key, const char *digest)
            (!digest || strncmp(name + length + 1, digest, strlen(digest)) == 0);
 }
 
-/* Opens one file of the folder; a damaged one goes. -1: not usable. */
+/* Opens one file of the folder; a damaged one is removed. -1: not usable. */
 static int open_entry(int folder, const char *name, struct mr_index_file *file)
 {
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -145,10 +145,10 @@ static int open_entry(int folder, const char *name, struct mr_index_file *file)
         return -1;
     if (mr_index_file_open(file, fd) == 0)
         return fd;
-    if (mr_error_code() == MR_E_CORRUPT) {
-        mr_log_warning("cached index %s: %s: removed", name, mr_error_text());
+    bool damaged = mr_error_code() == MR_E_CORRUPT;
+    mr_log_warning("cached index %s: %s%s", name, mr_error_text(), damaged ? ": removed" : "; it is not used");
+    if (damaged)
         unlinkat(folder, name, 0);
-    }
     close(fd);
     return -1;
 }

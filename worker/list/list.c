@@ -145,7 +145,7 @@ static int finish_range(struct lister *l)
 
 /* ---- shards ---- */
 
-static void shards_read(void *arg, bool done, bool failed)
+static bool shards_read(void *arg, bool done, bool failed)
 {
     struct lister *l = arg;
     struct range *r = &l->range;
@@ -155,8 +155,10 @@ static void shards_read(void *arg, bool done, bool failed)
     if (done)
         mr_counter_add(l->role.link.counters, MR_WC_DROPPED_DAMAGED, counts->damaged);
     mr_role_count_operations(&l->role);
-    if (failed || send_page(l) != 0 || (done && finish_range(l) != 0))
-        range_failed(l);
+    if (!failed && send_page(l) == 0 && (!done || finish_range(l) == 0))
+        return !done;
+    range_failed(l);
+    return false;
 }
 
 /* All names are there: done, or the samples of the shards are read. */

@@ -202,7 +202,7 @@ static int shards_go_on(struct mr_shards *s)
     return 0;
 }
 
-/* False: there is no further one. */
+/* False: s may have been destroyed. */
 static bool shards_report(struct mr_shards *s, bool failed)
 {
     bool done = !failed && s->next_out == s->count;
@@ -215,8 +215,7 @@ static bool shards_report(struct mr_shards *s, bool failed)
     if (done && s->counts.skipped + s->counts.bad > 0)
         mr_log_info("%llu members of the shards belong to no sample, and %llu samples are marked __bad__: left out",
                     (unsigned long long)s->counts.skipped, (unsigned long long)s->counts.bad);
-    s->options.progress(s->options.arg, done, failed);
-    return !done && !failed;
+    return s->options.progress(s->options.arg, done, failed);
 }
 
 static uint64_t passed(const struct mr_shards *s)

@@ -32,9 +32,9 @@ struct mr_shards_options { /* borrowed; must outlive the reading */
     struct mr_index_builder *builder; /* gets the shards and samples */
     const struct mr_index_source *source;
     bool checksums; /* of all samples: every byte is read */
-    /* More is known, or all is. failed: mr_error says why, and there is no further call. The last call may
-     * end with mr_shards_destroy. */
-    void (*progress)(void *arg, bool done, bool failed);
+    /* More is known, or all is. failed: mr_error says why, and there is no further call. False: mr_shards_destroy has
+     * been called, as it may after any failure and at the end. */
+    bool (*progress)(void *arg, bool done, bool failed);
     void *arg;
 };
 

@@ -58,19 +58,21 @@ static void auth_program_finish(struct mr_auth_program *program, int status)
 static void run_poll(struct mr_http_timer *timer)
 {
     struct mr_auth_program *program = MR_CONTAINER_OF(timer, mr_auth_program, timer);
+    siginfo_t info = {0};
+    /* Before the last read: all that it wrote is there. It is not reaped yet: its number is still its group's. */
+    bool ended = waitid(P_PID, (id_t)program->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
     int status;
-    pid_t ended = waitpid(program->pid, &status, WNOHANG); /* before the last read: all that it wrote is there */
     ssize_t got;
     while (program->output_length < MR_AUTH_TOKEN_MAX &&
            (got = read(program->fd, program->output + program->output_length,
                        MR_AUTH_TOKEN_MAX - program->output_length)) > 0)
         program->output_length += (size_t)got;
     bool late = mr_clock_mono_ns() >= program->deadline_ns, full = program->output_length == MR_AUTH_TOKEN_MAX;
-    if (ended == 0 && !late && !full) {
+    if (!ended && !late && !full) {
         poll_again(program);
         return;
     }
-    if (ended == program->pid && !full) {
+    if (ended && !full && waitpid(program->pid, &status, 0) == program->pid) {
         auth_program_finish(program, status);
         return;
     }

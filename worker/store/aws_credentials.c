@@ -77,12 +77,13 @@ static bool are_same(const struct mr_aws_credentials *credentials, const struct 
            (!found->session_token || strcmp(keys.session_token, found->session_token) == 0);
 }
 
-/* expires_s: since 1970; 0: they do not expire. Also schedules their replacement. */
+/* expires_s: since 1970; 0, or beyond what nanoseconds count: they do not
+ * expire. Also schedules their replacement. */
 static void set_times(struct mr_aws_credentials *credentials, int64_t expires_s)
 {
     int64_t now_ns = mr_http_now_ns(credentials->http);
     credentials->refresh_ns = credentials->must_ns = credentials->expires_ns = INT64_MAX;
-    if (!expires_s)
+    if (!expires_s || expires_s > INT64_MAX / 2 / MR_SECOND_NS) /* "9999-12-31" means never, too */
         return;
     int64_t left_ns = expires_s * MR_SECOND_NS - mr_clock_wall_ns();
     int64_t ahead_ns = AHEAD_S * MR_SECOND_NS + (int64_t)(mr_random64() % (uint64_t)(JITTER_S * MR_SECOND_NS));

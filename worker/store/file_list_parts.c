@@ -64,6 +64,8 @@ static int look_at(struct search *search, const struct dirent *entry, size_t len
 static int read_folder(struct search *search, DIR *dir)
 {
     size_t length = strlen(search->path);
+    if (length + 1 >= sizeof search->path) /* no entry's name fits */
+        return 0;
     if (search->path[length - 1] != '/')
         search->path[length++] = '/';
     int rc = 0;

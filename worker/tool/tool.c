@@ -1,6 +1,7 @@
 #include "worker/tool/tool.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -198,6 +199,26 @@ int mr_tool_main(char **argv, int (*run)(const struct mr_arguments *arguments))
     int status = rc == 0 ? run(&arguments) : mr_tool_fail(verb->name);
     mr_arguments_close(&arguments);
     return status;
+}
+
+int mr_tool_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    mr_error_set_errno(errno, "cannot write to standard output");
+    return -1;
+}
+
+int mr_tool_print_report(json_t *report)
+{
+    if (!report) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for the report");
+        return -1;
+    }
+    json_dumpf(report, stdout, JSON_INDENT(2)); /* mr_tool_flush sees its failure */
+    putchar('\n');
+    json_decref(report);
+    return mr_tool_flush();
 }
 
 void mr_tool_print_json(FILE *out, const char *text)

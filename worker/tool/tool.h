@@ -16,6 +16,8 @@
 #include "worker/net.h"
 #include "worker/tool/progress.h"
 
+struct json_t;
+
 /* The verb that argv[0] names, with the arguments that `millrace` got. Each returns the exit status. */
 int mr_tool_ls(int argc, char **argv);
 int mr_tool_cat(int argc, char **argv);
@@ -68,6 +70,10 @@ int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
 void mr_tool_end_with_reader(void);
 /* Whether a signal that ends the command has come. */
 bool mr_tool_interrupted(void);
+/* What was printed reaches standard output, and the report that is printed as JSON, which is released (NULL: no memory).
+ * 0, or -1 with mr_error. */
+int mr_tool_flush(void);
+int mr_tool_print_report(struct json_t *report);
 /* Prints a JSON string; bytes that are not UTF-8 are printed as they are. */
 void mr_tool_print_json(FILE *out, const char *text);
 /* Prints mr_error, or, with --json where the verb has that, {"code": "not found", "error": "..."}, and returns the exit

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "worker/cleanup/run_mark.h"
 #include "worker/cleanup/sweep.h"
 #include "worker/cleanup/temporary.h"
@@ -55,8 +56,9 @@ static void tool_clean_show(struct clean *clean, const struct mr_store_item *ite
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, item->name);
     if (clean->objects)
         json_array_append_new(clean->objects,
-                              json_pack("{s:s?, s:I, s:I, s:I}", "uri", uri, "bytes", (json_int_t)item->size,
-                                        "generation", (json_int_t)item->generation, "age_s", (json_int_t)age_s));
+                              json_pack("{s:o, s:I, s:I, s:I}", "uri", mr_json_from_text(uri ? uri : ""), "bytes",
+                                        (json_int_t)item->size, "generation", (json_int_t)item->generation, "age_s",
+                                        (json_int_t)age_s));
     else
         printf("%s\t%" PRIu64 "\t%" PRId64 "\n", uri ? uri : item->name, item->size, age_s);
     free(uri);
@@ -174,27 +176,26 @@ static void print_dead_uploads(void *arg, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* Prints the sums: with --json the whole report on standard output, otherwise on standard error beside the list. */
-static void tool_clean_report(const struct clean *clean)
+/* Prints the sums: with --json the whole report on standard output, otherwise on standard error beside the list. 0, or
+ * -1 with mr_error. */
+static int tool_clean_report(const struct clean *clean)
 {
     const struct mr_sweep_result *r = &clean->result;
     if (clean->objects) {
-        json_t *uploads = json_pack("{s:I, s:I, s:I, s:s, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
-                                    (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed,
-                                    "failure", clean->uploads.failure, "uploads", clean->upload_list);
-        json_t *all = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:s, s:O, s:o}", "dry_run", clean->dry_run, "seen",
+        json_t *uploads =
+            json_pack("{s:I, s:I, s:I, s:o, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
+                      (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed, "failure",
+                      mr_json_from_text(clean->uploads.failure), "uploads", clean->upload_list);
+        json_t *all = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:O, s:o}", "dry_run", clean->dry_run, "seen",
                                 (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
                                 (json_int_t)(clean->dry_run ? 0 : r->bytes), "kept", (json_int_t)clean->young, "failed",
-                                (json_int_t)r->failed, "failure", clean->failure, "objects", clean->objects,
-                                "unfinished", uploads);
-        json_dumpf(all, stdout, JSON_INDENT(2));
-        puts("");
-        json_decref(all);
-        return;
+                                (json_int_t)r->failed, "failure", mr_json_from_text(clean->failure), "objects",
+                                clean->objects, "unfinished", uploads);
+        return mr_tool_print_report(all);
     }
     if (!is_whole_bucket(clean)) {
         report_uploads(clean);
-        return;
+        return 0;
     }
     fprintf(stderr, "%" PRIu64 " temporary objects in gs://%s: ", r->seen, clean->uri.bucket);
     if (clean->dry_run)
@@ -207,6 +208,7 @@ static void tool_clean_report(const struct clean *clean)
         fprintf(stderr, ", %" PRIu64 " failed: %s", r->failed, clean->failure);
     fputc('\n', stderr);
     report_uploads(clean);
+    return 0;
 }
 
 static int clean_main(const struct mr_arguments *arguments)
@@ -221,9 +223,10 @@ static int clean_main(const struct mr_arguments *arguments)
     int rc = tool_clean_run(&clean, arguments->operands[0]);
     mr_progress_end(&clean.progress);
     mr_dead_marks_free(clean.marks);
-    fflush(stdout);
     if (rc == 0)
-        tool_clean_report(&clean);
+        rc = mr_tool_flush();
+    if (rc == 0)
+        rc = tool_clean_report(&clean);
     if (rc == 0 && !clean.objects)
         mr_tool_dead_uploads(NULL, print_dead_uploads, NULL);
     json_decref(clean.objects);

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "worker/tool/download.h"
 
 _Static_assert(MR_COMPOSE_SOURCES_MAX == MR_STORE_COMPOSE_MAX, "what the arguments allow");
@@ -85,15 +86,15 @@ static int tool_compose_run(struct compose *c, char **uris)
     return mr_tool_await(&c->tool, mr_transfer_compose(c->tool.net.engine, c->store, &c->request, composed, c));
 }
 
-static void print_json(const struct compose *c, const char *uri)
+/* 0, or -1 with mr_error. */
+static int print_json(const struct compose *c, const char *uri)
 {
     char crc[9];
     mr_crc32c_to_base64(c->crc32c, crc);
-    json_t *report = json_pack("{s:s?, s:I, s:I, s:s, s:i}", "uri", uri, "size", (json_int_t)c->size, "generation",
-                               (json_int_t)c->generation, "crc32c", crc, "sources", (int)c->count);
-    json_dumpf(report, stdout, JSON_INDENT(2));
-    puts("");
-    json_decref(report);
+    json_t *report =
+        json_pack("{s:o, s:I, s:I, s:s, s:i}", "uri", mr_json_from_text(uri ? uri : ""), "size", (json_int_t)c->size,
+                  "generation", (json_int_t)c->generation, "crc32c", crc, "sources", (int)c->count);
+    return mr_tool_print_report(report);
 }
 
 static int compose_main(const struct mr_arguments *arguments)
@@ -102,7 +103,7 @@ static int compose_main(const struct mr_arguments *arguments)
                               .if_absent = mr_arguments_have(arguments, MR_OPT_IF_ABSENT)};
     int rc = tool_compose_run(&compose, arguments->operands);
     if (rc == 0 && mr_arguments_have(arguments, MR_OPT_JSON))
-        print_json(&compose, arguments->operands[0]);
+        rc = print_json(&compose, arguments->operands[0]);
     mr_uri_close(&compose.to);
     for (unsigned i = 0; i < compose.count; i++)
         mr_uri_close(&compose.from[i]);

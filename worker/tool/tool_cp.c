@@ -209,11 +209,16 @@ static int copy_to_file(struct copy *copy)
         mr_out_file_abort(&file);
         return -1;
     }
-    if (write_to(copy, file.fd) != 0) {
-        mr_out_file_abort(&file);
-        return -1;
+    int rc = write_to(copy, file.fd);
+    if (rc == 0 && copy->has_size && copy->done != copy->size) {
+        mr_error_set(MR_E_CHANGED, "%s: %" PRIu64 " bytes were read of the %" PRIu64 " that it had: it has changed",
+                     copy->from.text, copy->done, copy->size);
+        rc = -1;
     }
-    return mr_out_file_commit(&file);
+    if (rc == 0)
+        return mr_out_file_commit(&file);
+    mr_out_file_abort(&file);
+    return -1;
 }
 
 /* ---- to an object ---- */

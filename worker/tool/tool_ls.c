@@ -235,10 +235,8 @@ static int ls_main(const struct mr_arguments *arguments)
                     .json = mr_arguments_have(arguments, MR_OPT_JSON),
                     .limit = mr_arguments_number(arguments, MR_OPT_LIMIT, UINT64_MAX - LIMIT_MORE)};
     int rc = tool_ls_run(&ls, arguments->operands[0]);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
-        mr_error_set_errno(errno, "cannot write to standard output");
-        rc = -1;
-    }
+    if (rc == 0)
+        rc = mr_tool_flush();
     free(ls.folder);
     free(ls.last);
     free(ls.token);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "worker/tool/download.h"
 #include "worker/tool/progress.h"
 
@@ -51,8 +52,8 @@ static void note_failure(struct rm *rm, const struct mr_store_name *name, enum m
     mr_progress_end(&rm->progress);
     fprintf(stderr, "millrace rm: %s\n", text);
     if (rm->failed)
-        json_array_append_new(rm->failed,
-                              json_pack("{s:s?, s:s, s:s?}", "uri", uri, "code", mr_code_name(code), "error", text));
+        json_array_append_new(rm->failed, json_pack("{s:o, s:s, s:o}", "uri", mr_json_from_text(uri ? uri : ""), "code",
+                                                    mr_code_name(code), "error", mr_json_from_text(text)));
     free(uri);
 }
 
@@ -287,9 +288,8 @@ static int rm_main(const struct mr_arguments *arguments)
     mr_progress_end(&rm.progress);
     if (json && (rc == 0 || rm.found > 0)) {
         json_t *report = json_pack("{s:I, s:o}", "deleted", (json_int_t)rm.deleted, "failed", rm.failed);
-        json_dumpf(report, stdout, JSON_INDENT(2));
-        puts("");
-        json_decref(report);
+        if (mr_tool_print_report(report) != 0)
+            rc = -1;
     } else {
         json_decref(rm.failed);
     }

@@ -198,6 +198,14 @@ START_TEST(other_files_are_refused)
     ck_assert_int_eq(read_back(fd), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "not a saved index"));
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int unreadable = open(path, O_WRONLY); /* nothing is known of what is in it: a cache keeps it */
+    ck_assert_int_ge(unreadable, 0);
+    ck_assert_int_eq(read_back(unreadable), -1);
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "cannot read"));
+    ck_assert_int_ne(mr_error_code(), MR_E_CORRUPT);
+    close(unreadable);
     close(fd);
     ck_assert_int_eq(mr_index_file_open_path("/nowhere/x.mri"), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_NOT_FOUND);

@@ -23,7 +23,8 @@
 static struct fault_server *server;
 static struct mr_http *http;
 static struct mr_aws_credentials *credentials;
-static _Atomic unsigned answers, lifetime_s, fault_status;
+static _Atomic unsigned answers, fault_status;
+static _Atomic int64_t lifetime_s;
 static _Atomic bool same, silent;
 static char folder[64], file_path[100];
 
@@ -160,6 +161,18 @@ START_TEST(one_fetch_for_all)
     ck_assert_str_eq(keys.session_token, "t");
     ck_assert_uint_eq(keys.serial, 1);
     mr_aws_credentials_destroy(again);
+}
+END_TEST
+
+/* "9999-12-31", which some programs answer for "never", is more than an int64_t of nanoseconds. */
+START_TEST(keys_for_ever)
+{
+    struct mr_aws_keys keys;
+    lifetime_s = INT64_C(250000000000);
+    open_credentials();
+    ck_assert_int_eq(wait_for_keys(), MR_OK);
+    ck_assert(mr_aws_credentials_get(credentials, &keys));
+    ck_assert_uint_eq(answers, 1);
 }
 END_TEST
 
@@ -408,6 +421,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_set_timeout(all, 100);
     tcase_add_test(all, one_fetch_for_all);
+    tcase_add_test(all, keys_for_ever);
     tcase_add_test(all, refused);
     tcase_add_test(all, refused_and_no_others);
     tcase_add_test(all, files_are_read_anew);
