@@ -77,8 +77,7 @@ static bool are_same(const struct mr_aws_credentials *credentials, const struct 
            (!found->session_token || strcmp(keys.session_token, found->session_token) == 0);
 }
 
-/* expires_s: since 1970; 0, or beyond what nanoseconds count: they do not
- * expire. Also schedules their replacement. */
+/* expires_s: since 1970; 0, or beyond what nanoseconds count: they do not expire. Also schedules their replacement. */
 static void set_times(struct mr_aws_credentials *credentials, int64_t expires_s)
 {
     int64_t now_ns = mr_http_now_ns(credentials->http);
