@@ -414,6 +414,14 @@ def test_a_folder_that_may_not_be_written(folder: Place, tmp_path: Path) -> None
         file.write(b"x")
 
 
+@pytest.mark.parametrize("size", [1, 40 << 20])
+def test_the_name_is_a_folders(folder: Place, tmp_path: Path, size: int) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(ValueError, match="model: it is a folder"), checkpoint.writer(tmp_path / "model") as file:
+        file.write(bytes(size))
+    assert list(tmp_path.glob("model/*")) == []
+
+
 def test_no_memory_for_another_writer(
     folder: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -112,6 +112,11 @@ static int file_parts_begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 {
     mr_leftover_name(MR_LEFTOVER_PARTS, id);
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
+    struct stat st;
+    if (stat(call->name, &st) == 0 && S_ISDIR(st.st_mode)) { /* known before the parts are written */
+        mr_error_set(MR_E_USAGE, "it is a folder");
+        return -1;
+    }
     path_of(path, sizeof path, call->name, id);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {

@@ -64,6 +64,10 @@ static int check_target(const struct file_call *call)
         mr_error_set_errno(errno, "cannot look it up");
         return -1;
     }
+    if (rc == 0 && S_ISDIR(st.st_mode)) {
+        mr_error_set(MR_E_USAGE, "it is a folder");
+        return -1;
+    }
     if (call->generation == 0 && rc == 0) {
         mr_error_set(MR_E_EXISTS, "it exists already");
         return -1;
@@ -149,17 +153,6 @@ static int set_generation(const struct file_call *call, int fd, struct stat *st)
     return 0;
 }
 
-static void set_name_error(const char *name, int errnum)
-{
-    struct stat st;
-    if (errnum == EEXIST && stat(name, &st) == 0 && S_ISDIR(st.st_mode))
-        mr_error_set(MR_E_USAGE, "it is a folder");
-    else if (errnum == EEXIST)
-        mr_error_set(MR_E_EXISTS, "it exists already");
-    else
-        mr_error_set_errno(errnum, "cannot give it its name");
-}
-
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
     if (set_generation(call, fd, st) != 0)
@@ -172,8 +165,12 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
     if (check_target(call) != 0)
         return -1;
     int rc = call->generation == 0 ? mr_durable_name_new(temporary, call->name) : rename(temporary, call->name);
+    if (rc != 0 && errno == EEXIST) {
+        mr_error_set(MR_E_EXISTS, "it exists already");
+        return -1;
+    }
     if (rc != 0) {
-        set_name_error(call->name, errno);
+        mr_error_set_errno(errno, "cannot give it its name");
         return -1;
     }
     return mr_durable_sync_folder(call->name, fd);
