@@ -19,9 +19,9 @@ DEADLINE_S = 100.0  # of every wait: none is a measurement, so it is only there 
 OBJECTS = 20
 
 
-def wait_for(what: Callable[[], Any], why: object = "it never happened") -> Any:
-    """The first true value of what(); fails after DEADLINE_S with `why`, or with what why() returns then."""
-    deadline = time.monotonic() + DEADLINE_S
+def wait_for(what: Callable[[], Any], why: object = "it never happened", deadline_s: float = DEADLINE_S) -> Any:
+    """The first true value of what(); fails after deadline_s with `why`, or with what why() returns then."""
+    deadline = time.monotonic() + deadline_s
     while True:
         value = what()
         if value:

@@ -52,10 +52,15 @@ def test_the_demo_names_the_stores_it_knows() -> None:
 def test_the_demo_cleans_up_when_it_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = subprocess.Popen([*DEMO, "--out", str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: _trains(process.pid) or process.poll() is not None, "it never trains")
-    assert process.poll() is None
-    process.send_signal(number)
-    assert process.wait(DEADLINE_S) == 128 + number
+    try:  # beside busy loops it makes its objects for longer than other waits last
+        wait_for(lambda: _trains(process.pid) or process.poll() is not None, "it never trains", 2 * DEADLINE_S)
+        assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(DEADLINE_S) == 128 + number
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(DEADLINE_S)
     assert not (out / "store").exists()
 
 
