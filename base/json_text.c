@@ -5,6 +5,8 @@
 
 json_t *mr_json_from_text(const char *text)
 {
+    if (!text)
+        return json_null();
     json_t *string = json_string(text);
     if (string)
         return string;

@@ -4,8 +4,8 @@
 
 #include <jansson.h>
 
-/* A new string. In text that is not UTF-8 (a name, or words that were cut) each byte beyond ASCII becomes "?". NULL: no
- * memory; mr_error is not set. */
+/* A new string, or null for NULL. In text that is not UTF-8 (a name, or words that were cut) each byte beyond ASCII
+ * becomes "?". NULL: no memory; mr_error is not set. */
 json_t *mr_json_from_text(const char *text);
 
 #endif

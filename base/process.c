@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -75,4 +76,22 @@ void mr_process_restore_signals(void)
     for (size_t i = 0; i < CHANGED; i++)
         sigaction(changed[i].signal, &inherited[i], NULL);
     sigprocmask(SIG_SETMASK, &inherited_mask, NULL);
+}
+
+bool mr_process_catch(int number, void (*handler)(int number), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+        return false;
+    sigaction(number, &action, NULL);
+    return true;
+}
+
+int mr_process_flush(void)
+{
+    errno = EIO; /* of a write that failed earlier, whose errno is lost */
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    mr_error_set_errno(errno, "cannot write to standard output");
+    return -1;
 }

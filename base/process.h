@@ -14,6 +14,11 @@
  * SIGINT and SIGQUIT stay as they are (nohup, a shell's background jobs).
  */
 void mr_process_begin(void);
+/* From now on the handler is called, with these flags of sigaction. False: the signal was ignored when the process
+ * began (nohup), and stays so. */
+bool mr_process_catch(int number, void (*handler)(int number), int flags);
+/* What was printed reaches standard output. 0, or -1 with mr_error. */
+int mr_process_flush(void);
 /* Whether even the few descriptors that a look-up needs cannot be had: then sets mr_error, which says so. For failures
  * that a library or the kernel does not explain. */
 bool mr_process_lacks_descriptors(void);

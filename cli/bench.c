@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/strings.h"
 #include "cli/bench_impl.h"
 #include "cli/cli.h"
@@ -358,10 +359,7 @@ static int measure(struct mr_bench *b, const char *path)
     if (pass(b, false, &data) != 0 || note_limit(b, &data) != 0 || bench_keep(b) != 0 || pass(b, true, &cached) != 0)
         return -1;
     mr_bench_print_end(b, &data, &cached);
-    if (fflush(stdout) == 0)
-        return 0;
-    mr_error_set_errno(errno, "cannot write to standard output");
-    return -1;
+    return mr_process_flush();
 }
 
 static int bench(const struct mr_arguments *arguments)

@@ -1,11 +1,11 @@
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "cli/running.h"
 #include "supervisor/supervisor.h"
 
@@ -17,10 +17,7 @@ int mr_cli_fail(void)
 
 int mr_cli_flush(void)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    mr_error_set_errno(errno, "cannot write to standard output");
-    return mr_cli_fail();
+    return mr_process_flush() == 0 ? 0 : mr_cli_fail();
 }
 
 const char *mr_cli_socket(const struct mr_arguments *arguments)

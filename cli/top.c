@@ -2,7 +2,6 @@
  * top.c - `millrace top`: the supervisor's statistics at intervals, with rates between two readings: a screen on a
  * terminal, otherwise one line per reading.
  */
-#include <errno.h>
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "cli/cli.h"
 #include "cli/json_get.h"
@@ -57,11 +57,7 @@ static int top_show(const struct mr_top *top)
         rc = mr_top_draw(top);
     else
         mr_top_print_line(top);
-    if (rc == 0 && fflush(stdout) != 0) {
-        mr_error_set_errno(errno, "cannot write to standard output");
-        rc = -1;
-    }
-    return rc;
+    return rc == 0 ? mr_process_flush() : rc;
 }
 
 /* Waits until the time has come, q is pressed, a signal ends us, or the window changes its size; true only for the

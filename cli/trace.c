@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "cli/cli.h"
 #include "cli/json_get.h"
 #include "cli/trace_impl.h"
@@ -31,12 +32,9 @@ static void trace_on_signal(int number)
 
 static void catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = trace_on_signal, .sa_flags = SA_RESTART},
-                     before; /* no write is cut short */
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* nohup */
-            sigaction(numbers[i], &action, NULL);
+        mr_process_catch(numbers[i], trace_on_signal, SA_RESTART); /* no write is cut short */
 }
 
 /* "-" is standard output. NULL with mr_error. */

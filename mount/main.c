@@ -299,15 +299,11 @@ static void main_on_signal(int number)
 static void catch_signals(sigset_t *signals)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-    struct sigaction action = {.sa_handler = main_on_signal}, before;
     sigemptyset(signals);
     sigaddset(signals, SIGCHLD);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
-            continue; /* ignored when we started (nohup): it stays so, for the command too */
-        sigaddset(signals, numbers[i]);
-        sigaction(numbers[i], &action, NULL);
-    }
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (mr_process_catch(numbers[i], main_on_signal, 0)) /* one that is ignored is so for the command too */
+            sigaddset(signals, numbers[i]);
     signal(SIGPIPE, SIG_IGN);
 }
 

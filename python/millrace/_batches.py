@@ -167,7 +167,7 @@ class Sender:
     def collate(self, samples: Any, at: list[int]) -> Any:
         """The batch, or what stands for it. at: when there was memory for it, and when it was collated (ns)."""
         worker = _torch.worker()
-        _worker.parent()
+        _worker.parent()  # from now on this process ends with its loop's
         batch = None
         if self.arena is not None and worker is not None:
             _collate_into_batches()

@@ -74,7 +74,7 @@ static void clean_uploads_show(const struct mr_clean_uploads *clean, const struc
     char *uri = mr_uri_format(clean->uri->scheme, clean->uri->bucket, upload->name);
     if (clean->list)
         json_array_append_new(clean->list,
-                              json_pack("{s:o, s:o, s:I}", "uri", mr_json_from_text(uri ? uri : ""), "upload_id",
+                              json_pack("{s:o, s:o, s:I}", "uri", mr_json_from_text(uri), "upload_id",
                                         mr_json_from_text(upload->id), "age_s", (json_int_t)(age_s > 0 ? age_s : 0)));
     else
         printf("%s\tunfinished upload\t%" PRId64 "\n", uri ? uri : upload->name, age_s > 0 ? age_s : 0);

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 
 #define STEP_MS 200 /* how long a signal that comes just before a wait goes unnoticed */
 
@@ -47,14 +48,11 @@ void mr_tool_end_with_reader(void)
     early_end_is_success = true;
 }
 
-/* A signal that was ignored when we started (nohup) stays ignored. */
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = tool_on_signal}, before;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
+        mr_process_catch(numbers[i], tool_on_signal, 0);
     sigaction(SIGPIPE, &(struct sigaction){.sa_handler = on_broken_pipe}, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails instead */
 }
@@ -201,24 +199,16 @@ int mr_tool_main(char **argv, int (*run)(const struct mr_arguments *arguments))
     return status;
 }
 
-int mr_tool_flush(void)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    mr_error_set_errno(errno, "cannot write to standard output");
-    return -1;
-}
-
 int mr_tool_print_report(json_t *report)
 {
     if (!report) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the report");
         return -1;
     }
-    json_dumpf(report, stdout, JSON_INDENT(2)); /* mr_tool_flush sees its failure */
+    json_dumpf(report, stdout, JSON_INDENT(2)); /* mr_process_flush sees its failure */
     putchar('\n');
     json_decref(report);
-    return mr_tool_flush();
+    return mr_process_flush();
 }
 
 void mr_tool_print_json(FILE *out, const char *text)

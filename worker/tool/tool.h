@@ -70,9 +70,8 @@ int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);
 void mr_tool_end_with_reader(void);
 /* Whether a signal that ends the command has come. */
 bool mr_tool_interrupted(void);
-/* What was printed reaches standard output, and the report that is printed as JSON, which is released (NULL: no memory).
- * 0, or -1 with mr_error. */
-int mr_tool_flush(void);
+/* Prints the report as JSON, and releases it (NULL: no memory). 0, or -1 with mr_error, also if it does not reach
+ * standard output. */
 int mr_tool_print_report(struct json_t *report);
 /* Prints a JSON string; bytes that are not UTF-8 are printed as they are. */
 void mr_tool_print_json(FILE *out, const char *text);

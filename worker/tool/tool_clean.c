@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/process.h"
 #include "worker/cleanup/run_mark.h"
 #include "worker/cleanup/sweep.h"
 #include "worker/cleanup/temporary.h"
@@ -55,10 +56,9 @@ static void tool_clean_show(struct clean *clean, const struct mr_store_item *ite
         age_s = 0;
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, item->name);
     if (clean->objects)
-        json_array_append_new(clean->objects,
-                              json_pack("{s:o, s:I, s:I, s:I}", "uri", mr_json_from_text(uri ? uri : ""), "bytes",
-                                        (json_int_t)item->size, "generation", (json_int_t)item->generation, "age_s",
-                                        (json_int_t)age_s));
+        json_array_append_new(clean->objects, json_pack("{s:o, s:I, s:I, s:I}", "uri", mr_json_from_text(uri), "bytes",
+                                                        (json_int_t)item->size, "generation",
+                                                        (json_int_t)item->generation, "age_s", (json_int_t)age_s));
     else
         printf("%s\t%" PRIu64 "\t%" PRId64 "\n", uri ? uri : item->name, item->size, age_s);
     free(uri);
@@ -224,7 +224,7 @@ static int clean_main(const struct mr_arguments *arguments)
     mr_progress_end(&clean.progress);
     mr_dead_marks_free(clean.marks);
     if (rc == 0)
-        rc = mr_tool_flush();
+        rc = mr_process_flush();
     if (rc == 0)
         rc = tool_clean_report(&clean);
     if (rc == 0 && !clean.objects)

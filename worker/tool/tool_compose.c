@@ -91,9 +91,8 @@ static int print_json(const struct compose *c, const char *uri)
 {
     char crc[9];
     mr_crc32c_to_base64(c->crc32c, crc);
-    json_t *report =
-        json_pack("{s:o, s:I, s:I, s:s, s:i}", "uri", mr_json_from_text(uri ? uri : ""), "size", (json_int_t)c->size,
-                  "generation", (json_int_t)c->generation, "crc32c", crc, "sources", (int)c->count);
+    json_t *report = json_pack("{s:o, s:I, s:I, s:s, s:i}", "uri", mr_json_from_text(uri), "size", (json_int_t)c->size,
+                               "generation", (json_int_t)c->generation, "crc32c", crc, "sources", (int)c->count);
     return mr_tool_print_report(report);
 }
 

@@ -1,5 +1,4 @@
 /* tool_ls.c - `millrace ls`: one level of names, or all of them, page by page. */
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -10,6 +9,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "worker/store/text.h"
 #include "worker/tool/progress.h"
@@ -236,7 +236,7 @@ static int ls_main(const struct mr_arguments *arguments)
                     .limit = mr_arguments_number(arguments, MR_OPT_LIMIT, UINT64_MAX - LIMIT_MORE)};
     int rc = tool_ls_run(&ls, arguments->operands[0]);
     if (rc == 0)
-        rc = mr_tool_flush();
+        rc = mr_process_flush();
     free(ls.folder);
     free(ls.last);
     free(ls.token);

@@ -52,7 +52,7 @@ static void note_failure(struct rm *rm, const struct mr_store_name *name, enum m
     mr_progress_end(&rm->progress);
     fprintf(stderr, "millrace rm: %s\n", text);
     if (rm->failed)
-        json_array_append_new(rm->failed, json_pack("{s:o, s:s, s:o}", "uri", mr_json_from_text(uri ? uri : ""), "code",
+        json_array_append_new(rm->failed, json_pack("{s:o, s:s, s:o}", "uri", mr_json_from_text(uri), "code",
                                                     mr_code_name(code), "error", mr_json_from_text(text)));
     free(uri);
 }

@@ -15,6 +15,7 @@ static void expect(const char *text, const char *shown)
 
 START_TEST(what_is_utf8_stays)
 {
+    ck_assert(json_is_null(mr_json_from_text(NULL)));
     expect("", "");
     expect("a \"b\"\n\x01", "a \"b\"\n\x01");
     expect("gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f");
