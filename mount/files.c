@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "shm/ring/range_reader.h"
@@ -13,7 +14,7 @@
 #define BLOCK_BYTES (UINT64_C(8) << 20)
 #define SLICE_MS    100 /* between two checks for what else ends a wait */
 #define BUSY_US     2000
-#define BUSY_TRIES  1000
+#define BUSY_S      10
 #define CONNECT_MS  2000
 
 struct mr_file {
@@ -127,47 +128,55 @@ void mr_file_close(struct mr_file *file)
     free(file);
 }
 
-/* Call it with files->lock held. BUSY lasts only while the memory is divided again. NULL with mr_error. */
+/* Call it with files->lock held. NULL with mr_error. */
 static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *number)
 {
     struct mr_lane lane;
-    for (unsigned i = 0; i < BUSY_TRIES; i++) {
-        if (mr_client_views(files->client) && mr_client_open_lane(files->client, files->dataset, MR_RANGE_LANE_WINDOW,
-                                                                  MR_RANGE_LANE_WINDOW, NULL, &lane, NULL, NULL) == 0) {
-            struct mr_views *views = mr_client_views(files->client); /* the lane's */
-            struct mr_consumer *consumer = views ? mr_consumer_new(&lane, views) : NULL;
-            *number = lane.lane;
-            if (!consumer) {
-                mr_lane_unmap(&lane);
-                mr_client_close_lane(files->client, *number);
-            }
-            return consumer;
-        }
-        if (mr_error_code() != MR_E_BUSY)
-            return NULL;
-        usleep(BUSY_US);
+    if (!mr_client_views(files->client) || mr_client_open_lane(files->client, files->dataset, MR_RANGE_LANE_WINDOW,
+                                                               MR_RANGE_LANE_WINDOW, NULL, &lane, NULL, NULL) != 0)
+        return NULL;
+    struct mr_views *views = mr_client_views(files->client); /* the lane's */
+    struct mr_consumer *consumer = views ? mr_consumer_new(&lane, views) : NULL;
+    *number = lane.lane;
+    if (!consumer) {
+        mr_lane_unmap(&lane);
+        mr_client_close_lane(files->client, *number);
     }
-    return NULL;
+    return consumer;
 }
 
-/* Gives the reader a new lane, in place of the one that it had. 0 or -1. */
+static bool is_ending(const struct mr_files *files)
+{
+    return atomic_load(&files->ending) || files->interrupted();
+}
+
+/* Gives the reader a new lane, in place of the one that it had. BUSY lasts only while the memory is divided again. 0,
+ * EINTR, or -1. */
 static int files_open_lane(struct mr_file *file)
 {
+    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_S * MR_SECOND_NS;
     let_lane_go(file);
-    pthread_mutex_lock(&file->files->lock);
-    struct mr_consumer *consumer = open_lane_locked(file->files, &file->lane);
-    pthread_mutex_unlock(&file->files->lock);
-    if (!consumer)
-        return -1;
-    file->has_lane = true;
-    mr_range_reader_give(file->reader, consumer);
-    return 0;
+    for (;;) {
+        pthread_mutex_lock(&file->files->lock);
+        struct mr_consumer *consumer = open_lane_locked(file->files, &file->lane);
+        pthread_mutex_unlock(&file->files->lock);
+        if (consumer) {
+            file->has_lane = true;
+            mr_range_reader_give(file->reader, consumer);
+            return 0;
+        }
+        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() > deadline_ns)
+            return -1;
+        if (is_ending(file->files))
+            return EINTR;
+        usleep(BUSY_US);
+    }
 }
 
 /* 0 to go on waiting; EINTR; -1 with mr_error. */
 static int check_wait(struct mr_files *files, struct mr_silence *silence)
 {
-    if (atomic_load(&files->ending) || files->interrupted())
+    if (is_ending(files))
         return EINTR;
     pthread_mutex_lock(&files->lock);
     int rc = mr_client_check_wait(files->client, silence);
@@ -211,9 +220,11 @@ static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, 
             silence = (struct mr_silence){0};
         if (result == MR_RANGE_OK)
             return (ssize_t)done;
-        if (result == MR_RANGE_FAILED || (result == MR_RANGE_LANE && files_open_lane(file) != 0))
-            return files_fail(file);
-        int rc = result == MR_RANGE_WAIT ? check_wait(file->files, &silence) : 0;
+        int rc = result == MR_RANGE_FAILED ? -1 : 0;
+        if (result == MR_RANGE_LANE)
+            rc = files_open_lane(file);
+        else if (result == MR_RANGE_WAIT)
+            rc = check_wait(file->files, &silence);
         if (rc != 0)
             return rc == EINTR ? -EINTR : files_fail(file);
     }

@@ -560,13 +560,22 @@ static int range_done(struct mr_child *child, struct mr_msg_in *in)
     return 0;
 }
 
+/* The data set that the message names, if this worker has its index to make or to load. NULL with *rc set: 0 if it is
+ * merely late. */
+static struct mr_dataset *named_concat(struct mr_child *child, const struct mr_msg_in *in, int *rc)
+{
+    uint64_t number;
+    *rc = mr_msg_get_u64(in, "dataset", &number);
+    struct mr_dataset *dataset = *rc == 0 && number < MR_DATASETS_MAX ? child->supervisor->datasets[number] : NULL;
+    return dataset && child->job == dataset && dataset->state != MR_DATASET_FAILED ? dataset : NULL;
+}
+
 static int index_done(struct mr_child *child, struct mr_msg_in *in)
 {
-    if (!is_concat(child))
-        return 0;
-    struct mr_dataset *dataset = child->job;
-    if (dataset->state == MR_DATASET_FAILED)
-        return 0; /* it is about to be drained */
+    int rc;
+    struct mr_dataset *dataset = named_concat(child, in, &rc);
+    if (!dataset)
+        return rc;
     if (mr_dataset_indexed(dataset, in) != 0)
         return -1;
     child->job = NULL;
@@ -577,11 +586,10 @@ static int index_done(struct mr_child *child, struct mr_msg_in *in)
 
 static int index_missing(struct mr_child *child, const struct mr_msg_in *in)
 {
-    if (!is_concat(child))
-        return 0;
-    struct mr_dataset *dataset = child->job;
-    if (dataset->state == MR_DATASET_FAILED)
-        return 0; /* it is about to be drained */
+    int rc;
+    struct mr_dataset *dataset = named_concat(child, in, &rc);
+    if (!dataset)
+        return rc;
     uint64_t stale;
     if (mr_msg_get_u64(in, "stale", &stale) != 0)
         return -1;
@@ -608,6 +616,8 @@ static int failed(struct mr_child *child, const struct mr_msg_in *in)
         return 0; /* it has failed or was closed already, and this worker is about to be drained */
     if (range)
         range->worker = NULL;
+    else
+        dataset->concat = NULL;
     child->job = NULL;
     mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);
     return 0;

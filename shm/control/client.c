@@ -35,7 +35,7 @@ static int connect_once(int socket, const char *path)
     memcpy(address.sun_path, path, strlen(path) + 1);
     if (connect(socket, (struct sockaddr *)&address, sizeof address) == 0)
         return 0;
-    if (errno == EAGAIN) /* its queue of connections is full, and stayed so */
+    if (errno == EAGAIN || errno == EINTR) /* its queue of connections is full, and stayed so or was, at a signal */
         mr_error_set(MR_E_GONE,
                      "the millrace supervisor at %s takes no connection: is it stopped (SIGSTOP, a debugger)?", path);
     else if (errno == ENOENT || errno == ECONNREFUSED)
@@ -242,7 +242,7 @@ static int drop_owed(struct mr_client *client)
     client->owed = false;
     if (await_answer(client) != 0)
         return -1;
-    int got = mr_msg_recv(client->socket, &late);
+    int got = mr_msg_recv_answer(client->socket, &late);
     if (got == 1)
         mr_msg_close(&late);
     return got >= 0 ? 0 : mr_error_code() == MR_E_GONE ? gone(client) : -1;
@@ -275,7 +275,7 @@ int mr_client_call(struct mr_client *client, struct mr_msg_out *out, struct mr_m
         }
         return -1;
     }
-    int got = mr_msg_recv(client->socket, in);
+    int got = mr_msg_recv_answer(client->socket, in);
     if (got < 0)
         return mr_error_code() == MR_E_GONE ? gone(client) : -1;
     if (got == 1 && in->type == MR_MSG_OK)
@@ -694,6 +694,7 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
     uint32_t number = 0, ahead = 0;
     int fd = -1;
     int rc = mr_msg_get_u32(&in, "lane", &number);
+    bool opened = rc == 0;
     if (rc == 0 && mr_msg_has(&in, "ahead"))
         rc = mr_msg_get_u32(&in, "ahead", &ahead);
     if (rc == 0 && mr_msg_has(&in, "has_loop"))
@@ -708,14 +709,13 @@ int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t win
     if (rc == 0) {
         rc = mr_lane_map(lane, fd);
         close(fd);
-        if (rc != 0) {
-            mr_error_append("lane %u", number);
-            give_up_lane(client, number);
-        }
     }
     if (rc == 0) {
         lane->ahead = ahead < lane->window ? ahead : 0;
         rc = fit_views(client, lane);
+    } else if (opened) {
+        mr_error_append("lane %u", number);
+        give_up_lane(client, number);
     }
     if (has_loop)
         *has_loop = rc == 0 && has;

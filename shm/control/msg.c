@@ -291,7 +291,8 @@ static int msg_parse(struct mr_msg_in *msg, const char *bytes, size_t length)
     return check_shape(&in->root, &msg->type);
 }
 
-int mr_msg_recv(int socket, struct mr_msg_in *msg)
+/* An answer whose descriptors this process has no room for still says what the peer has opened for it. */
+static int msg_receive(int socket, struct mr_msg_in *msg, bool is_answer)
 {
     char bytes[MR_MSG_BYTES_MAX];
     union {
@@ -321,6 +322,10 @@ int mr_msg_recv(int socket, struct mr_msg_in *msg)
         mr_error_set(MR_E_GONE, "the peer has closed its control socket");
         return -1;
     }
+    if (is_answer && !(header.msg_flags & MSG_TRUNC) && msg->fd_count < MR_MSG_FDS_MAX) {
+        msg->lacks_fds = (header.msg_flags & MSG_CTRUNC) != 0;
+        header.msg_flags &= ~MSG_CTRUNC;
+    }
     if (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
         if (header.msg_flags & MSG_CTRUNC && mr_process_lacks_descriptors())
             goto fail;
@@ -333,6 +338,16 @@ int mr_msg_recv(int socket, struct mr_msg_in *msg)
 fail:
     mr_msg_close(msg);
     return -1;
+}
+
+int mr_msg_recv(int socket, struct mr_msg_in *msg)
+{
+    return msg_receive(socket, msg, false);
+}
+
+int mr_msg_recv_answer(int socket, struct mr_msg_in *msg)
+{
+    return msg_receive(socket, msg, true);
 }
 
 /* ---- fields ---- */
@@ -448,6 +463,10 @@ int mr_msg_get_strs(const struct mr_msg_in *msg, const char *key, const char *co
 
 int mr_msg_take_fd(struct mr_msg_in *msg, unsigned i)
 {
+    if (msg->lacks_fds) {
+        mr_error_set_errno(EMFILE, "no descriptor is left");
+        return -1;
+    }
     if (i >= msg->fd_count || msg->fds[i] < 0) {
         mr_error_set(MR_E_PROTOCOL, "control message %d lacks descriptor %u", (int)msg->type, i);
         return -1;

@@ -190,10 +190,14 @@ struct mr_msg_in {
     enum mr_msg_type type;
     unsigned fd_count;
     int fds[MR_MSG_FDS_MAX]; /* close-on-exec; owned by the message until taken by mr_msg_take_fd */
+    bool lacks_fds;          /* not all came, since this process has no room for more */
     void *impl;
 };
 /* 1: got one; 0: would block (non-blocking socket); -1: GONE (end of file) or PROTOCOL. Free with mr_msg_close. */
 int mr_msg_recv(int socket, struct mr_msg_in *msg);
+/* The same, but also a message whose descriptors this process has no room for: that it has opened something must be
+ * known, so that it can be closed. mr_msg_take_fd then fails. */
+int mr_msg_recv_answer(int socket, struct mr_msg_in *msg);
 void mr_msg_close(struct mr_msg_in *msg);
 int mr_msg_get_u64(const struct mr_msg_in *msg, const char *key, uint64_t *value);
 int mr_msg_get_u32(const struct mr_msg_in *msg, const char *key, uint32_t *value);
@@ -201,7 +205,7 @@ int mr_msg_get_bool(const struct mr_msg_in *msg, const char *key, bool *value);
 int mr_msg_get_str(const struct mr_msg_in *msg, const char *key, const char **value); /* PROTOCOL if it holds a NUL */
 int mr_msg_get_strs(const struct mr_msg_in *msg, const char *key, const char *const **values, size_t *count);
 bool mr_msg_has(const struct mr_msg_in *msg, const char *key);
-/* Descriptor i becomes the caller's; -1 (PROTOCOL) when there is none. */
+/* Descriptor i becomes the caller's; -1 (PROTOCOL, or NO_MEMORY) when there is none. */
 int mr_msg_take_fd(struct mr_msg_in *msg, unsigned i);
 
 #endif

@@ -365,6 +365,8 @@ static void worker_obeys(struct worker *worker)
         worker_sends(worker, MR_MSG_RANGE_SPLIT, false);
         break;
     case MR_MSG_CONCAT:
+        if (input_below(&scene.in, 8) == 0) /* it has failed, and answers all the same */
+            worker_sends(worker, MR_MSG_FAILED, false);
         worker_sends(worker, MR_MSG_INDEX_DONE, false);
         break;
     case MR_MSG_INDEX_LOAD:

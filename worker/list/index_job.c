@@ -242,9 +242,14 @@ int mr_index_job_concat(struct mr_index_job *job, struct mr_link *link, struct m
     bool more;
     if (mr_msg_get_u64(msg, "dataset", &dataset) != 0 || mr_msg_get_bool(msg, "more", &more) != 0)
         return -1;
+    if (job->is_skipping) {
+        job->is_skipping = more;
+        return 0;
+    }
     int rc = add_ranges(job, msg);
     if (rc == 0 && more)
         return 0;
+    job->is_skipping = more;
     struct request *r = calloc(1, sizeof *r);
     if (rc == 0 && job->range_count == 0) {
         mr_error_set(MR_E_PROTOCOL, "CONCAT without ranges");

@@ -16,6 +16,7 @@
 struct mr_index_job {
     struct mr_index ranges[MR_INDEX_RANGES_MAX];
     unsigned range_count;
+    bool is_skipping; /* the rest of a CONCAT that has failed is still to come */
 };
 
 /* CONCAT: 0, also when the data set has failed (FAILED was sent); -1: the message is bad or the supervisor has

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,6 +23,8 @@
 #define REPLACED_TRIES 8                    /* of an index that other nodes are replacing */
 #define NAMES_SHOWN    3 /* of those that differ; the text goes through the board, which has room for 480 bytes */
 #define NAME_SHOWN     40
+#define LOCK_US        20000
+#define LOCK_TRIES     50 /* of a node that has stopped while it held the lock */
 
 const char *mr_index_endpoint(const struct mr_config *config, enum mr_scheme scheme, const char *bucket)
 {
@@ -169,6 +172,13 @@ static void index_load_refuse(const char *name)
     mr_error_append("the index %s cannot be used (remove it, and it is made again)", name);
 }
 
+/* Of a file that may be replaced. An inode alone is used again at once. */
+static uint64_t identity_of(const struct stat *status)
+{
+    return mr_mix64((uint64_t)status->st_ino) ^
+           ((uint64_t)status->st_mtim.tv_sec * MR_SECOND_NS + (uint64_t)status->st_mtim.tv_nsec);
+}
+
 /* 0: loaded; 1: there is no such file; -1: it cannot be used. `stale` names the file that was read, so that a later
  * save replaces that one only. */
 static int load_path(const struct mr_index_want *want, int out, struct mr_index_found *found)
@@ -177,7 +187,7 @@ static int load_path(const struct mr_index_want *want, int out, struct mr_index_
     if (fd < 0)
         return mr_error_code() == MR_E_NOT_FOUND ? 1 : -1;
     struct stat status;
-    found->stale = fstat(fd, &status) == 0 ? (uint64_t)status.st_ino : 0;
+    found->stale = fstat(fd, &status) == 0 ? identity_of(&status) : 0;
     struct mr_index_file file;
     int rc = mr_index_file_open(&file, fd);
     if (rc == 0)
@@ -353,13 +363,27 @@ int mr_index_load(const struct mr_index_want *want, int out, struct mr_index_fou
 
 /* ---- writing ---- */
 
-/* A file that was too old goes, if it is still that one: then the first to link a new one wins. */
+/* Unlinks the index that was too old, if it is still that one. Nodes that do so take turns, where there are locks: one
+ * could remove what another one has saved between its look and its unlink. */
+static void remove_stale(const char *path, uint64_t stale)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    for (unsigned i = 0; i < LOCK_TRIES && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; i++)
+        usleep(LOCK_US);
+    struct stat status;
+    if (stat(path, &status) == 0 && identity_of(&status) == stale)
+        unlink(path);
+    close(fd);
+}
+
+/* A file that was too old goes: then the first to link a new one wins. */
 static int publish_path(const struct mr_index_want *want, const struct mr_index *index,
                         const struct mr_index_file_extra *extra, uint64_t stale, bool replace)
 {
-    struct stat status;
-    if (stale != 0 && !replace && stat(want->place, &status) == 0 && (uint64_t)status.st_ino == stale)
-        unlink(want->place);
+    if (stale != 0 && !replace)
+        remove_stale(want->place, stale);
     return mr_index_file_save(want->place, index, extra, replace);
 }
 

@@ -24,7 +24,7 @@ struct mr_index_found {
     uint64_t requests; /* that the listing took */
     char from[256];    /* for log lines */
     bool cached;       /* it lies in the cache */
-    uint64_t stale;    /* not found: the generation of the object that is too old; 0 */
+    uint64_t stale;    /* not found: the object's generation, or the file's identity, that is too old; 0 */
 };
 
 /* "" for the store's own, else what the configuration or the environment says: part of what an index is of. Valid until
@@ -42,7 +42,7 @@ int mr_index_memfd(void);
 int mr_index_load(const struct mr_index_want *want, int out, struct mr_index_found *found);
 /*
  * Saves a listing at want->place. 0; 1: another node was first, its index is in `out` now (an empty memfd), described
- * in *found; -1. stale: the generation of an object that may be replaced; files are replaced when `replace`.
+ * in *found; -1. stale: what may be replaced, as mr_index_load found it, or anything with `replace`.
  */
 int mr_index_publish(const struct mr_index_want *want, const struct mr_index *index, uint64_t requests, uint64_t stale,
                      bool replace, int out, struct mr_index_found *found);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -256,6 +257,17 @@ START_TEST(test_wrong_answers)
 }
 END_TEST
 
+/* Room for this many descriptors more. */
+static void leave_descriptors(int count)
+{
+    int next = dup(board_fd);
+    close(next);
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)(next + count);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
 static bool ends_at_close;
 
 static int play_lane_that_is_none(int socket)
@@ -286,8 +298,11 @@ START_TEST(test_lane_that_is_none)
     struct mr_lane lane;
     struct mr_loop loop;
     bool has_loop = true;
+    if (_i == 2) /* what is opened for us cannot even reach us */
+        leave_descriptors(0);
     ck_assert_int_eq(mr_client_open_lane(client, 0, 4, 4, "key", &lane, &loop, &has_loop), -1);
-    expect_error(MR_E_CORRUPT, "lane 3");
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "lane 3"));
+    expect_error(_i == 2 ? MR_E_NO_MEMORY : MR_E_CORRUPT, _i == 2 ? "no descriptor is left" : "lane 3");
     ck_assert(!has_loop);
     mr_client_destroy(client);
     expect_server_content();
@@ -507,8 +522,13 @@ START_TEST(test_another_ckpt_arena)
     start_server(play_two_ckpt_arenas);
     struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
+    struct rlimit all;
+    getrlimit(RLIMIT_NOFILE, &all);
+    if (_i == 1) /* of the answer's four */
+        leave_descriptors(2);
     ck_assert_int_eq(mr_client_open_writer(client, "gs://b/o", false, 1, &writer), -1);
-    expect_error(MR_E_CORRUPT, "checkpoint writer 0");
+    expect_error(_i == 1 ? MR_E_NO_MEMORY : MR_E_CORRUPT, "checkpoint writer 0");
+    setrlimit(RLIMIT_NOFILE, &all);
     ck_assert_msg(mr_client_open_writer(client, "gs://b/o", false, 1, &writer) == 0, "%s", mr_error_text());
     ck_assert_uint_ge(malloc_usable_size((void *)(uintptr_t)writer.touched), LARGE_ARENA / MR_PREFAULT_CHUNK);
     mr_ckpt_part_unmap(&writer.lane);
@@ -526,13 +546,13 @@ int main(void)
     tcase_add_test(tcase, test_connect_and_close);
     tcase_add_loop_test(tcase, test_bad_hello, 0, 3);
     tcase_add_test(tcase, test_wrong_answers);
-    tcase_add_loop_test(tcase, test_lane_that_is_none, 0, 2);
+    tcase_add_loop_test(tcase, test_lane_that_is_none, 0, 3);
     tcase_add_test(tcase, test_states_come_from_the_board);
     tcase_add_test(tcase, test_supervisor_dies);
     tcase_add_test(tcase, test_late_answers_are_dropped);
     tcase_add_test(tcase, test_what_came_too_late_ends_the_connection);
     tcase_add_test(tcase, test_heartbeat);
     tcase_add_test(tcase, test_forked_child);
-    tcase_add_test(tcase, test_another_ckpt_arena);
+    tcase_add_loop_test(tcase, test_another_ckpt_arena, 0, 2);
     return mr_suite_run("client", tcase);
 }
