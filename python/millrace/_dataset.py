@@ -11,7 +11,7 @@ from ._connection import Source
 from ._gzip import MOST_BYTES, Decompress
 from ._ring import Index, Lease
 from ._sample import Sample
-from ._stream import Transform
+from ._stream import Transform, failed
 from ._supervisor import connection
 from ._trace import transformed
 
@@ -39,6 +39,7 @@ class Dataset(Reported):
     """A data set of the supervisor's, with the choices of its user. Pickles without a connection."""
 
     _torch_base = "Dataset"
+    _error_of = staticmethod(failed)  # what is raised for an object that cannot be read
     _source: Source
 
     def __init__(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import multiprocessing
+import os
 import sys
 import uuid
 from collections.abc import Iterator
@@ -67,7 +70,7 @@ class IterableDataset(Dataset):
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
-        self._key = uuid.uuid4().hex  # under which the main process hands the epoch to the workers of a bare DataLoader
+        self._key = uuid.uuid4().hex  # see _handed_key
         super().__init__(source, transform, on_error, window, writable, decompress, format)
         self._tail = chosen_tail or self._source.tail
 
@@ -101,7 +104,7 @@ class IterableDataset(Dataset):
         if self.batch_size is None:
             self._log_single(worker)
         try:
-            stream = self._stream(self._key, self._loop(self.batch_size or 1), self._tail)
+            stream = self._stream(self._handed_key(), self._loop(self.batch_size or 1), self._tail)
         except Error as error:
             if _torch.worker() is None:
                 raise
@@ -118,24 +121,38 @@ class IterableDataset(Dataset):
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, also in workers that live on."""
         self._progress.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
-        self._source.put_loop(self._key, self._loop(self.batch_size or 1))
+        self._source.put_loop(self._handed_key(), self._loop(self.batch_size or 1))
 
     def state_dict(self) -> dict[str, Any]:
         """Where `.batches` stands: {digest, seed, epoch, cursor}, with shuffle="block" also {block, mix}."""
         return self._progress.state(self.digest, self._shuffle.blocks(self._source.index()))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration continues there. The state may be of any number of ranks, and of millrace.DataLoader."""
+        """The next iteration continues there, over what is left of the epoch. The state may be of any number of ranks,
+        and of millrace.DataLoader."""
         before = self._source.number
         self._progress.load(state, self._source, self._shuffle.in_blocks)
         if self._source.number != before:  # workers that live on read the listing before
-            self._source.put_loop(self._key, LISTING_LEFT)
+            self._source.put_loop(self._handed_key(), LISTING_LEFT)
             self._key = uuid.uuid4().hex
-        self._source.put_loop(self._key, self._loop(self.batch_size or 1))
+        self._source.put_loop(self._handed_key(), self._loop(self.batch_size or 1))
+
+    def _handed_key(self) -> str:
+        """Under which the loop's process hands the epoch to its DataLoader workers. Not to those of another process
+        that has inherited the data set, such as another rank."""
+        parent = multiprocessing.parent_process() if _torch.worker() is not None else None
+        return f"{self._key}-{os.getpid() if parent is None else parent.pid}"
 
     def _pickled(self) -> dict[str, Any]:
         # A worker has no torch.distributed of its own to ask.
         return {**self.__dict__, "_rank_arguments": _arguments.resolve_rank(*self._rank_arguments)}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> IterableDataset:
+        """A data set of its own: what is set or loaded here does not move it."""
+        copied = copy.copy(self)
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo), _key=uuid.uuid4().hex)
+        return copied
 
     def _loop(self, batch: int) -> Loop:
         rank, world = _arguments.resolve_rank(*self._rank_arguments)
@@ -160,7 +177,7 @@ class IterableDataset(Dataset):
                 "loaded since: without persistent_workers, or in a new DataLoader, workers begin anew"
             )
         transform = self._delivered if self._source.is_samples() or self._transform is not None else None
-        return Stream(lane, self._plan(put or loop, tail), transform, self._on_error)
+        return Stream(lane, self._plan(put or loop, tail), transform, self._on_error, self._error_of)
 
     def _ahead(self, loop: Loop) -> int:
         """How far this process looks ahead at least: its share of two mixes of blocks. Then each block is whole when it
@@ -176,8 +193,8 @@ class IterableDataset(Dataset):
         if _torch.worker() is not None and worker == 0 and not _logged_single:
             _logged_single = True
             log.info(
-                "a data set without batch_size in a DataLoader: the order depends on the number of workers and a "
-                "resume cannot change the world size; millrace.DataLoader, or batch_size, has neither limit"
+                "a data set without batch_size in a DataLoader: the order depends on the number of workers, and no "
+                "state counts what the loop is given; millrace.DataLoader has neither limit"
             )
 
 

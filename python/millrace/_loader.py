@@ -252,6 +252,8 @@ class _Iteration(Iterator[Any]):
             with _trace.span("millrace: wait for a batch"):
                 timed = next(self._batches)
                 batch = timed.open()
+            self._batch_source.progress.give(self._batch_source.cursor_after(self._step))
+            self._step += 1
         except StopIteration:
             self._batches = None
             self._meter.rest()
@@ -263,8 +265,6 @@ class _Iteration(Iterator[Any]):
         except BaseException:
             self._abandon()
             raise
-        self._batch_source.progress.give(self._batch_source.cursor_after(self._step))
-        self._step += 1
         self._meter.take(asked, timed.times, timed.arrived)
         del timed
         return batch
@@ -477,14 +477,23 @@ class _UserSampled(_BatchSource):
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
-        for sampler in (self._sampler, getattr(self._sampler, "sampler", None)):
-            forward = getattr(sampler, "set_epoch", None)
-            if forward is not None:
-                forward(epoch)
+        self._set_sampler_s(epoch)
+
+    def _set_sampler_s(self, epoch: int) -> None:
+        for sampler in self._with_epochs():
+            sampler.set_epoch(epoch)
+
+    def _with_epochs(self) -> list[Any]:
+        both = (self._sampler, getattr(self._sampler, "sampler", None))
+        return [sampler for sampler in both if hasattr(sampler, "set_epoch")]
 
     def state(self) -> dict[str, Any]:
-        state = self.progress.state(self._dataset.digest)
-        return {**state, "world": _arguments.resolve_rank(None, None)[1]}
+        """With the sampler's own epoch, as torch's DistributedSampler has it: a program that never calls set_epoch
+        stays in its first one."""
+        state = {**self.progress.state(self._dataset.digest), "world": _arguments.resolve_rank(None, None)[1]}
+        epochs = [getattr(sampler, "epoch", None) for sampler in self._with_epochs()]
+        known = [epoch for epoch in epochs if isinstance(epoch, int)]
+        return {**state, "sampler_epoch": known[0]} if known else state
 
     def load(self, state: dict[str, Any]) -> None:
         epoch, cursor, world = (number(state, key) for key in ("epoch", "cursor", "world"))
@@ -494,8 +503,10 @@ class _UserSampled(_BatchSource):
                 f"the state is of a sampler in a world of {world} ranks, this one has {now}: only the loader's own "
                 "order (no sampler) continues with another number"
             )
+        sampler_epoch = number(state, "sampler_epoch") if "sampler_epoch" in state else epoch
         listing_of(state, self._dataset._source)
-        self.set_epoch(epoch)
+        self.progress.set_epoch(epoch)
+        self._set_sampler_s(sampler_epoch)
         self.progress.cursor = cursor
 
 

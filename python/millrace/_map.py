@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _timing, _torch
 from ._dataset import Dataset
-from ._errors import Error, from_code
+from ._errors import Error
 from ._ring import Failure, Lane, Lease
 from ._stream import REPLACEMENTS, Transform
 
@@ -65,28 +65,34 @@ class _Reader:
         self.run: int | None = None
         self.lane = lane
         self._fed: deque[int] = deque()
+        self._is_torn = False  # a signal broke off a call that changes both the lane and _fed
 
     def is_ours(self) -> bool:
         return self.pid == os.getpid()
 
     def starts_with(self, indices: Sequence[int]) -> bool:
         """Whether what was fed and not taken begins with these (or is empty)."""
-        if not self._fed:
+        if not self.ahead():
             return True
-        return len(self._fed) >= len(indices) and all(a == b for a, b in zip(self._fed, indices))
+        return not self._is_torn and len(self._fed) >= len(indices) and all(a == b for a, b in zip(self._fed, indices))
 
     def feed(self, indices: Sequence[int]) -> None:
+        self._is_torn = True
         self.lane.feed_all(indices)
         self._fed.extend(indices)
+        self._is_torn = False
 
     def ahead(self) -> int:
-        return len(self._fed)
+        """How much was fed and not taken; where that is not known, more than nothing."""
+        return len(self._fed) + self._is_torn
 
     def take(self) -> Lease | Failure:
+        self._is_torn = True
         delivery = self.lane.next()
         if delivery is None:
             raise Error("the lane ended before a batch was whole: please report this")
         self._fed.popleft()
+        self._is_torn = False
         return delivery
 
     def count(self, what: str) -> None:
@@ -207,9 +213,9 @@ class MapDataset(Dataset):
         return reader
 
     def _close(self) -> None:
-        if self._reader is not None and self._reader.is_ours():
-            self._reader.close()
-        self._reader = None
+        reader, self._reader = self._reader, None
+        if reader is not None and reader.is_ours():
+            reader.close()
 
     def _samples(self, numbers: list[int], reader: _Reader) -> list[Any]:
         if reader.ahead():  # of an earlier iteration, or a batch that ended in an exception
@@ -238,7 +244,7 @@ class MapDataset(Dataset):
     def _open(self, delivery: Lease | Failure) -> Any:
         if isinstance(delivery, Lease):
             return self._delivered(delivery)
-        raise from_code(delivery.code, delivery.text)
+        raise self._error_of(delivery)
 
     def _replacement(self, index: int, cause: Exception) -> Any:
         """The first readable one of a keyed few, the same each time; through a lane of its own."""

@@ -20,12 +20,23 @@ _LOGGED = 10  # bad samples of a stream that get a line of their own
 _BAD = object()
 
 
+def failed(failure: Failure) -> Exception:
+    return from_code(failure.code, failure.text)
+
+
 class Stream:
     """One lane from its start to its end. Not for several threads."""
 
-    def __init__(self, lane: Lane, plan: Plan, transform: Transform, on_error: str) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        plan: Plan,
+        transform: Transform,
+        on_error: str,
+        error_of: Callable[[Failure], Exception] = failed,
+    ) -> None:
         self.lane, self._plan = lane, plan
-        self._transform, self._on_error = transform, on_error
+        self._transform, self._on_error, self._error_of = transform, on_error, error_of
         self._stash: deque[Lease | Failure] = deque()  # taken on the way to a replacement
         self._bad = 0
         self._last: Exception | None = None
@@ -105,7 +116,7 @@ class Stream:
     def _open(self, delivery: Lease | Failure) -> Any:
         if isinstance(delivery, Lease):
             return delivery if self._transform is None else self._transform(delivery)
-        raise from_code(delivery.code, delivery.text)
+        raise self._error_of(delivery)
 
     def _replacement(self, position: int) -> Any:
         """The first readable one of the positions that the plan names for this one."""

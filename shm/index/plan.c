@@ -102,13 +102,13 @@ uint64_t mr_plan_worker_step(uint64_t k, uint32_t worker, uint32_t workers)
 
 uint64_t mr_plan_single_count(const struct mr_plan *plan, uint32_t worker, uint32_t workers)
 {
-    uint64_t mine = plan->p.size / plan->p.world;
+    uint64_t mine = (plan->p.size - plan->p.cursor) / plan->p.world;
     return worker < mine && workers ? (mine - worker - 1) / workers + 1 : 0;
 }
 
 uint64_t mr_plan_single_position(const struct mr_plan *plan, uint32_t worker, uint32_t workers, uint64_t k)
 {
-    return (worker + k * workers) * plan->p.world + plan->p.rank;
+    return plan->p.cursor + (worker + k * workers) * plan->p.world + plan->p.rank;
 }
 
 int mr_plan_replacement(const struct mr_plan *plan, uint64_t position, uint32_t attempt, uint64_t *replacement)

@@ -98,9 +98,9 @@ uint64_t mr_plan_worker_steps(const struct mr_plan *plan, uint32_t worker, uint3
 uint64_t mr_plan_worker_step(uint64_t k, uint32_t worker, uint32_t workers);
 
 /*
- * The form without batches (an IterableDataset in a bare DataLoader): position p goes to rank p mod world and there to
- * worker (p div world) mod workers. Every rank gets size div world objects, so size mod world are left out. `batch`,
- * `cursor` and `tail` are ignored. How many a worker of this rank gets, and the position of its k-th.
+ * The form without batches (an IterableDataset in a bare DataLoader): the p-th position from the cursor goes to rank
+ * p mod world and there to worker (p div world) mod workers. Every rank gets as many, so fewer than world are left out.
+ * `batch` and `tail` are ignored. How many a worker of this rank gets, and the position of its k-th.
  */
 uint64_t mr_plan_single_count(const struct mr_plan *plan, uint32_t worker, uint32_t workers);
 uint64_t mr_plan_single_position(const struct mr_plan *plan, uint32_t worker, uint32_t workers, uint64_t k);

@@ -28,7 +28,7 @@ from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 import millrace
-from millrace.dataflux import _config, _known, dataflux_core, dataflux_iterable_dataset
+from millrace.dataflux import _config, _google, _known, dataflux_core, dataflux_iterable_dataset
 from millrace.dataflux.dataflux_iterable_dataset import DataFluxIterableDataset
 from millrace.dataflux.dataflux_mapstyle_dataset import Config, DataFluxMapStyleDataset
 from tests import forked
@@ -236,9 +236,22 @@ def test_an_object_that_has_gone_is_google_s_not_found_too(emulator: Server, kin
     blob.upload_from_string("x")
     ds = kind("p", OTHER, Config(prefix="gone/"))
     blob.delete()
+    loader: Any = functools.partial(torch.utils.data.DataLoader, ds, num_workers=1, timeout=60)
     for error in (FileNotFoundError, google.api_core.exceptions.NotFound):
-        with pytest.raises(error, match="gone/x"):
-            list(ds)
+        for read in (ds, loader(multiprocessing_context="fork"), millrace.DataLoader(ds)):
+            with pytest.raises(error, match="gone/x"):
+                list(read)
+    with pytest.raises(FileNotFoundError, match="gone/x"):  # the worker has not loaded Google's library
+        list(loader(multiprocessing_context="forkserver"))
+
+
+def test_an_error_where_google_s_library_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "google.api_core.exceptions")
+    for of_listing in (False, True):
+        error = _google.like_google_s(PermissionError("may not"), of_listing)
+        assert str(error) == "may not" and isinstance(error, RuntimeError) == of_listing
+        again = pickle.loads(pickle.dumps((type(error), error)))
+        assert again[0] is type(error) and str(again[1]) == "may not"
 
 
 @pytest.mark.parametrize("kind", KINDS)

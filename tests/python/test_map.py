@@ -51,6 +51,42 @@ def test_an_exception_in_a_batch_does_not_shift_the_next(socket: str, hundred: F
     assert ds.__getitems__(good[:5]) == [hundred.names[i] for i in good[:5]]
 
 
+@pytest.mark.parametrize("verb", ["feed_all", "next"])
+def test_a_signal_within_a_read_does_not_shift_the_next(socket: str, hundred: Folder, verb: str) -> None:
+    """One whose handler raises, between a call of the lane and what is noted of it."""
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    announced = [Announced([2, 3], 1, [[4, 5]]), Announced([2, 3], 1, [[4, 5]])]
+    assert ds[0] == hundred.names[0] and ds._reader is not None
+    lane = ds._reader.lane
+    ds._reader.lane = cast(Any, Interrupted(lane, verb))
+    with pytest.raises(KeyboardInterrupt):
+        ds[2]
+    assert [ds[5], *ds.__getitems__([6, 2])] == [hundred.names[i] for i in (5, 6, 2)]
+    ds.__getitems__(announced[0])
+    ds._reader.lane = cast(Any, Interrupted(ds._reader.lane, verb))
+    with pytest.raises(KeyboardInterrupt):
+        ds.__getitems__(Announced([4, 5], 1, [[2, 3]]))
+    assert ds.__getitems__(announced[1]) == hundred.names[2:4]
+
+
+class Interrupted:
+    """A lane, and Control-C as this call of it returns."""
+
+    def __init__(self, lane: Any, verb: str) -> None:
+        self._lane, self._verb = lane, verb
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._lane, name)
+        if name != self._verb:
+            return found
+
+        def call(*arguments: Any) -> Any:
+            found(*arguments)
+            raise KeyboardInterrupt
+
+        return call
+
+
 def counted(ds: millrace.MapDataset, what: str) -> int:
     """What `millrace stat` shows of the lanes that are open."""
     stat = json.loads(ds._source.connection().client.stat())
@@ -100,6 +136,29 @@ def test_own_order_resumes_with_another_world(socket: str, hundred: Folder) -> N
         loader.load_state_dict(state)
         rest += [name for batch in loader for name in batch]
     assert sorted(seen + rest) == sorted(hundred.names)
+
+
+@pytest.mark.parametrize("forwarded", [False, True])
+def test_a_resume_keeps_the_epoch_of_a_sampler(socket: str, hundred: Folder, forwarded: bool) -> None:
+    """Most programs never call set_epoch: their DistributedSampler stays in its first one, however many there were."""
+
+    def make() -> millrace.DataLoader:
+        ds: Any = millrace.MapDataset(hundred.uri, transform=name_of)
+        sampler: Any = torch.utils.data.DistributedSampler(ds, num_replicas=1, rank=0, seed=3)
+        return millrace.DataLoader(ds, batch_size=8, sampler=sampler, collate_fn=keep)
+
+    whole = make()
+    list(whole)
+    if forwarded:
+        whole.set_epoch(1)
+    steps = iter(whole)
+    for _ in range(5):
+        next(steps)
+    state = json.loads(json.dumps(whole.state_dict()))
+    assert state["epoch"] == 1 and state["sampler_epoch"] == int(forwarded)
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert list(resumed) == list(steps)
 
 
 def test_persistent_workers_after_a_break(socket: str, hundred: Folder) -> None:

@@ -304,6 +304,17 @@ def test_the_loader_of_millrace(stores: Stores, images: str) -> None:
         millrace.DataLoader(Map.from_objects(f"s3://bucket/{NAMES[0]}", **more))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("kind", [Map, Iter])
+def test_an_object_that_has_gone_in_the_loader_of_millrace(stores: Stores, kind: Any, workers: int) -> None:
+    stores.put("went/x", b"x")
+    dataset = kind.from_prefix("s3://bucket/went/", region=REGION)
+    assert len(dataset.millrace) == 1
+    S3Client(REGION).delete_object("bucket", "went/x")
+    with pytest.raises(S3Exception, match="went/x"):
+        list(millrace.DataLoader(dataset, num_workers=workers))
+
+
 @pytest.mark.parametrize("wrong", ["gs://bucket/x", "bucket/x", "s3://", "s3:///x", "", None])
 def test_a_uri_that_is_none(stores: Stores, wrong: Any) -> None:
     for make in (

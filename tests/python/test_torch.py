@@ -3,7 +3,9 @@ reads them, with each way of starting workers."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import os
 import subprocess
 import sys
 import textwrap
@@ -160,6 +162,52 @@ def test_set_epoch_reaches_the_workers_of_torchs_loader(socket: str, hundred: Fo
     for epoch in (0, 3, 1):
         ds.set_epoch(epoch)
         assert [name for batch in loader for name in batch] == model_order(ds, 0, epoch)
+
+
+@pytest.mark.parametrize("batch_size", [8, None])
+def test_a_copy_moves_by_itself(socket: str, hundred: Folder, batch_size: int | None) -> None:
+    ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of, shuffle=True, batch_size=batch_size)
+    own = copy.deepcopy(ds)
+    ds.set_epoch(5)
+    ds.load_state_dict({"digest": ds.digest, "seed": 0, "epoch": 5, "cursor": 40})
+    assert flat(own) == model_order(ds, 0, 0)
+    assert flat(ds) == model_order(ds, 0, 5)[40:]
+    later = copy.deepcopy(ds)
+    ds.set_epoch(6)
+    assert flat(later) == model_order(ds, 0, 5)[40:]
+
+
+def flat(ds: Any) -> list[str]:
+    return [name for item in ds for name in ([item] if isinstance(item, str) else item)]
+
+
+def test_a_rank_that_inherits_a_data_set_moves_it_for_itself(socket: str, hundred: Folder) -> None:
+    """Ranks of torch.multiprocessing have one that was made before them."""
+    ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of, shuffle=True, batch_size=8)
+    assert flat(ds)
+    pid = os.fork()
+    if pid == 0:
+        loader = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=1)
+        ds.set_epoch(4)
+        os._exit(0 if flat(loader) == model_order(ds, 0, 4) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert flat(ds) == model_order(ds, 0, 0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_without_batches(socket: str, hundred: Folder, workers: int) -> None:
+    """What is left of the epoch, dealt as all of it is."""
+    order = None
+    seen = []
+    for rank in range(3):
+        ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of, shuffle=True, rank=rank, world_size=3)
+        ds.load_state_dict({"digest": ds.digest, "seed": 0, "epoch": 2, "cursor": 40})
+        order = model_order(ds, 0, 2)[40:]
+        loader = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=workers)
+        names = flat(loader)
+        assert len(names) == len(ds) == 20
+        seen += names
+    assert sorted(seen) == sorted(order or [])
 
 
 def test_one_line_says_what_a_data_set_without_batches_cannot(

@@ -74,7 +74,7 @@ class DropIn(Reported):
         settings = _config.settings(chosen, storage_client)
         uri = _config.uri(bucket_name, chosen)
         self._listed = Source(connection(settings), None, (uri,), format="objects", anew=True)
-        with _google.errors(RuntimeError):
+        with _google.errors(of_listing=True):
             if _read.has_folders(self._listed):
                 self.objects = _read.pairs(self._listed)
         self.dataflux_download_optimization_params = DataFluxDownloadOptimizationParams(

@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 from .._connection import Connection, Source
 from .._item import Item
+from .._stream import Stream
 from ..checkpoint import _reader
 from . import _google
 
@@ -39,7 +40,7 @@ class Reading(NamedTuple):
     def numbered(self, numbers: Iterable[int]) -> Iterator[Any]:
         lane, _ = self.source.open_lane(self.window, 1, None, self.writable)
         plan = self.source.plan_of_numbers()
-        return _google.GoogleStream(lane, plan, self.transform, self.on_error).numbered(numbers)
+        return Stream(lane, plan, self.transform, self.on_error, _google.failed).numbered(numbers)
 
     def named(self, bucket: str, names: Iterable[str]) -> Iterator[Any]:
         index = self.source.index()

@@ -12,6 +12,7 @@ from .._iterable import IterableDataset
 from . import _retry, dataflux_core
 from ._config import BaseConfig
 from ._dataset import DropIn, data_format_default
+from ._google import GoogleIterable
 
 __all__ = ["Config", "DataFluxIterableDataset", "data_format_default", "dataflux_core"]
 
@@ -50,7 +51,7 @@ class DataFluxIterableDataset(DropIn):
         super().__init__(project_name, bucket_name, config, data_format_fn, storage_client)
         self._is_planned = bool(order)
         ranks: dict[str, Any] = {} if "rank" in order or "world_size" in order else {"rank": 0, "world_size": 1}
-        self._millrace = IterableDataset(
+        self._millrace = GoogleIterable(
             self._listed, on_error=on_error, window=window, writable=writable, **ranks, **order
         )
 

@@ -14,10 +14,17 @@ from .._dataset import check_own
 from .._iterable import IterableDataset
 from ._config import S3ClientConfig
 from ._dataset import Recent, S3Dataset, identity
+from ._exceptions import of_failure
 from ._listed import GetObjects, Prefix, objects
 from .s3reader import S3Reader, S3ReaderConstructorProtocol
 
 log = logging.getLogger("millrace")
+
+
+class _Iterable(IterableDataset):
+    """Its errors are S3Exceptions."""
+
+    _error_of = staticmethod(of_failure)
 
 
 class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
@@ -103,4 +110,4 @@ class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
         ranks and workers, and without enable_sharding to the workers of each rank."""
         check_own(self, S3IterableDataset, "__iter__")
         ranks: dict[str, Any] = {} if self._enable_sharding else {"rank": 0, "world_size": 1}
-        return IterableDataset(self._source(), transform=self._of_lease, **ranks)
+        return _Iterable(self._source(), transform=self._of_lease, **ranks)

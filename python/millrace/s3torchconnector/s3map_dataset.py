@@ -43,6 +43,12 @@ class _One:
         return identity, (self._stream,)  # another process has no need of the data set
 
 
+class _Map(MapDataset):
+    """Its errors are S3Exceptions."""
+
+    _error_of = staticmethod(of_failure)
+
+
 class S3MapDataset(S3Dataset, torch.utils.data.Dataset[Any]):
     """The objects under a prefix or of a list, by number: `dataset[i]` is transform of an S3Reader.
 
@@ -119,7 +125,7 @@ class S3MapDataset(S3Dataset, torch.utils.data.Dataset[Any]):
     def millrace(self) -> MapDataset:
         """The millrace.MapDataset over the same listing: what millrace.DataLoader reads."""
         check_own(self, S3MapDataset, "__getitem__", "__getitems__", "__len__")
-        return MapDataset(self._source(), transform=self._of_lease)
+        return _Map(self._source(), transform=self._of_lease)
 
     def _number(self, i: int) -> int:
         number, count = operator.index(i), len(self)

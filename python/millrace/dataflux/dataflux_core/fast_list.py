@@ -53,7 +53,7 @@ class ListingController:
         )
         settings = _config.settings(config, self.client, self.allowed_storage_classes)
         uri = _config.uri(self.bucket, config)
-        with _google.errors(RuntimeError):
+        with _google.errors(of_listing=True):
             source = Source(_known.connection_for(settings), None, (uri,), format="objects", anew=True)
             found = _read.pairs(source)
         _known.keep(self.bucket, self.client, source)

@@ -466,19 +466,20 @@ START_TEST(single_positions)
                 unsigned char seen[64] = {0};
                 for (uint32_t rank = 0; rank < world; rank++) {
                     uint64_t of_rank = 0;
-                    struct mr_plan plan = plan_of(n, rank, world, 1, 0, MR_TAIL_SHORT);
+                    uint64_t cursor = n / 3;
+                    struct mr_plan plan = plan_of(n, rank, world, 1, cursor, MR_TAIL_SHORT);
                     for (uint32_t w = 0; w < workers; w++) {
                         uint64_t mine = mr_plan_single_count(&plan, w, workers);
                         for (uint64_t k = 0; k < mine; k++) {
                             uint64_t p = mr_plan_single_position(&plan, w, workers, k);
-                            HOLDS(p < n);
-                            HOLDS(p % world == rank);
-                            HOLDS(p / world % workers == w);
+                            HOLDS(p >= cursor && p < n);
+                            HOLDS((p - cursor) % world == rank);
+                            HOLDS((p - cursor) / world % workers == w);
                             HOLDS(seen[p]++ == 0);
                         }
                         of_rank += mine;
                     }
-                    HOLDS(of_rank == n / world);
+                    HOLDS(of_rank == (n - cursor) / world);
                 }
             }
         }
