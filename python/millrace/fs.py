@@ -439,19 +439,19 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         _objects.copy(source, target)
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
-        """copy(), and once all of it is there rm(); what has the new name already stays."""
+        """copy(), and once all of it is there, rm() of what was copied; what has the new name already stays."""
         pairs = self._copies(path1, path2, recursive=recursive, maxdepth=maxdepth)
         self._run(COPIED_AT_ONCE, self._copy_or_look, pairs, DEFAULT_CALLBACK)
         given = [path1] if isinstance(path1, (str, os.PathLike)) else list(path1)
         roots = [self._strip_protocol(os.fspath(each)) for each in given]
         targets = {self._strip_protocol(target) for _, target in pairs}
-        inside = any(target == root or target.startswith(f"{root}/") for root in roots for target in targets)
-        if not inside and not any(map(has_magic, roots)):
-            self.rm(path1, recursive=recursive, maxdepth=maxdepth)
-            return
         left = [source for source, _ in pairs if self._strip_protocol(source) not in targets]
         if left:
             self.rm(left)
+        elif not pairs and not recursive:
+            self.rm(path1)  # a folder: it says that there is no such object
+        for root in roots if recursive else ():
+            _objects.remove_folders(self._uri(root))
 
     def _copy_or_look(self, pair: tuple[str, str]) -> None:
         """FileNotFoundError for an object that is not there, also where it would be copied onto itself."""

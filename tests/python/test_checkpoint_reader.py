@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import numpy as np
 import pytest
 import torch
 
@@ -307,6 +308,42 @@ def test_threads_take_turns(socket: str, large: Path) -> None:
     assert not wrong
 
 
+def test_threads_that_read_on(socket: str, large: Path) -> None:
+    """Each byte comes to one of them."""
+    pieces: list[bytes] = []
+    with checkpoint.reader(large) as file:
+
+        def read() -> None:
+            while data := file.read(100_000):
+                pieces.append(data)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    data = large.read_bytes()
+    assert sorted(pieces) == sorted(data[at : at + 100_000] for at in range(0, len(data), 100_000))
+
+
+def test_integers_of_numpy(socket: str, large: Path) -> None:
+    with large.open("rb") as local, checkpoint.reader(large) as file:
+        for each in (local, file):
+            assert each.seek(np.int64(8)) == 8
+        assert file.read(np.uint32(4)) == local.read(4)
+        assert file.readline(np.int16(5)) == local.readline(5)
+        assert (file.readinto(bytearray(3)), type(file.tell())) == (3, int)
+        calls: tuple[Any, ...] = (file.seek, file.read, file.readline)
+        for call in calls:
+            for wrong in (1.5, "1"):
+                with pytest.raises(TypeError):
+                    call(wrong)
+            with pytest.raises(OverflowError):
+                call(1 << 64)
+        with pytest.raises(OverflowError):
+            file.seek((1 << 63) - 1, os.SEEK_CUR)
+
+
 # ---- the store ----
 
 
@@ -505,3 +542,21 @@ def test_exists_list_and_remove_of_files(tmp_path: Path) -> None:
     assert checkpoint.list(top) == []
     with pytest.raises(ValueError):
         checkpoint.remove("gs://bucket/", recursive=False)
+
+
+def test_remove_stays_in_the_folder(tmp_path: Path) -> None:
+    """Symbolic links to folders are removed, and nothing behind them is."""
+    top, outside = tmp_path / "run", tmp_path / "outside"
+    for folder in (top, outside / "empty"):
+        folder.mkdir(parents=True)
+    for file in (top / "a", outside / "precious"):
+        file.write_bytes(b"x")
+    (top / "folder").symlink_to(outside)
+    (top / "file").symlink_to(outside / "precious")
+    (tmp_path / "latest").symlink_to(top)
+    with pytest.raises(ValueError, match=r"latest.* is a symbolic link to a folder"):
+        checkpoint.remove(tmp_path / "latest", recursive=True)
+    assert (top / "a").exists()
+    checkpoint.remove(top, recursive=True)
+    assert not top.exists()
+    assert (outside / "precious").exists() and (outside / "empty").exists()

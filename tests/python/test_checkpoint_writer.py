@@ -32,7 +32,7 @@ from google.auth.credentials import AnonymousCredentials
 import millrace
 from millrace import checkpoint
 from millrace._errors import from_code
-from millrace.checkpoint import _writer
+from millrace.checkpoint import _save, _writer
 from tests.conftest import BIN, ROOT, Server, our_processes, start_devstore
 from tests.python.helpers import in_its_call
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
@@ -333,6 +333,32 @@ def test_a_save_without_waiting(place: Place) -> None:
     assert save.uri == saved.uri == place / "name" and save.exception() is None
     assert save.progress() == (len(data), len(data))
     assert place.fetch(place / "name") == data
+
+
+def test_saves_where_no_thread_can_be_started(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks waits; the thread is begun once it can be."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "millrace-saves":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def save(name: str) -> checkpoint.Save:
+        file = checkpoint.writer(folder / name)
+        file.write(b"data")
+        return file.close(wait=False)
+
+    _save._waiter = _save._Waiter()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    first, second = save("first"), save("second")
+    assert first.result(DEADLINE_S).size == 4
+    with pytest.raises(concurrent.futures.TimeoutError):
+        second.result(0)
+    monkeypatch.undo()
+    third = save("third")
+    concurrent.futures.wait([second, third], DEADLINE_S)
+    assert second.done() and third.done()
 
 
 def test_many_saves_at_a_time(folder: Place) -> None:

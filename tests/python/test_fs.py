@@ -315,6 +315,25 @@ def test_mv_keeps_what_could_not_be_copied(stores: Stores, system: Any) -> None:
     assert system.cat_file(f"{root}/a") == b"x"
 
 
+def test_mv_of_a_folder_keeps_what_comes_meanwhile(
+    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"bucket/moved-{system.scheme}"
+    system.pipe_file(f"{root}/a", b"x")
+    copied = system._copy
+
+    def copy(source: str, target: str) -> None:
+        copied(source, target)
+        system.pipe_file(f"{root}/b", b"new")
+
+    monkeypatch.setattr(system, "_copy", copy)
+    system.mv(root, f"{root}-there", recursive=True)
+    assert system.find(root) == [f"{root}/b"]
+    assert system.find(f"{root}-there") == [f"{root}-there/a"]
+    with pytest.raises(FileNotFoundError):
+        system.mv(root, f"{root}-again")  # a folder
+
+
 AWKWARD = [
     "a b", "a+b", "a%20b", "a?b=c&d", "a#b", "ü/ß", "日本", "\N{GRINNING FACE}", "'quoted'", '"double"', "a\\b", "a:b",
     "-dash", "--help", "~", "~root", "$HOME", "`id`", "a;b", "a|b", "a*b", "a[b]", "a{b,c}", "a<b>", "a\tb", "a\x01b",

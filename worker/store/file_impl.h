@@ -36,6 +36,7 @@ struct file_call {
     char name[MR_STORE_NAME_MAX]; /* get, stat: the path; list: the prefix */
     char *start, *end, *token;    /* list */
     size_t max_results;
+    bool no_links; /* list */
     struct mr_store_get_request get;
     struct mr_store_got got;
     uint64_t generation; /* stat, delete: the one wanted, or 0; insert, compose: generation_match */

@@ -52,7 +52,7 @@ void mr_file_walk_close(struct file_store *store)
 static int find_walk(struct file_store *store, const struct file_call *call)
 {
     char *bounds = NULL;
-    if (asprintf(&bounds, "%s%c%s", call->name, '\n', call->end ? call->end : "") < 0) {
+    if (asprintf(&bounds, "%s\n%s\n%d", call->name, call->end ? call->end : "", call->no_links) < 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");
         return -1;
     }
@@ -62,7 +62,8 @@ static int find_walk(struct file_store *store, const struct file_call *call)
         return 0;
     }
     mr_file_walk_close(store);
-    store->walk = mr_walk_new(call->name, call->token ? call->token : call->start, call->token != NULL, call->end);
+    const char *lower = call->token ? call->token : call->start;
+    store->walk = mr_walk_new(call->name, lower, call->token != NULL, call->end, call->no_links);
     store->walk_bounds = bounds;
     return store->walk ? 0 : -1;
 }
@@ -118,6 +119,7 @@ struct mr_store_call *mr_file_list(struct mr_store *base, const struct mr_store_
         return NULL;
     call->done.list = done;
     call->max_results = request->max_results ? request->max_results : PAGE_ITEMS;
+    call->no_links = request->no_links;
     if (mr_text_dup(&call->start, request->start_offset) || mr_text_dup(&call->end, request->end_offset) ||
         mr_text_dup(&call->token, request->page_token)) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for a listing");

@@ -327,6 +327,7 @@ int mr_store_list_copy(struct mr_store_list_request *to, const struct mr_store_l
     }
     to->max_results = from->max_results;
     to->with_times = from->with_times;
+    to->no_links = from->no_links;
     return 0;
 }
 

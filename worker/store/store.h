@@ -84,6 +84,7 @@ struct mr_store_list_request {
     const char *prefix, *start_offset, *end_offset, *page_token, *after;
     unsigned max_results; /* 0: as many as the store gives */
     bool with_times;      /* items have created_s (file: always) */
+    bool no_links;        /* file: without what lies behind a symbolic link to a folder */
 };
 
 struct mr_store_page {

@@ -26,7 +26,7 @@ struct mr_walk {
     struct level *levels;
     size_t depth, size;
     char *prefix, *lower, *upper;
-    bool exclusive;
+    bool exclusive, no_links;
 };
 
 static void walk_fail(const struct mr_walk *walk, size_t length, int errnum, const char *what)
@@ -54,8 +54,16 @@ static bool is_gone(int errnum)
     return errnum == ENOENT || errnum == ENOTDIR || errnum == ELOOP;
 }
 
-/* 1: name is a folder, 0: it may be a file, -1: it no longer exists, or is neither. */
-static int kind_of(int dir_fd, const struct dirent *entry)
+static bool is_link(int dir_fd, const struct dirent *entry)
+{
+    struct stat st;
+    return entry->d_type == DT_LNK ||
+           (entry->d_type == DT_UNKNOWN && fstatat(dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISLNK(st.st_mode));
+}
+
+/* 1: name is a folder to enter, 0: it may be a file, -1: it no longer exists, or is neither. */
+static int kind_of(int dir_fd, const struct dirent *entry, bool no_links)
 {
     if (entry->d_type == DT_DIR)
         return 1;
@@ -66,7 +74,9 @@ static int kind_of(int dir_fd, const struct dirent *entry)
     struct stat st;
     if (fstatat(dir_fd, entry->d_name, &st, 0) != 0)
         return is_gone(errno) ? -1 : 0; /* mr_walk_next looks it up again, and says why it cannot */
-    return S_ISDIR(st.st_mode) ? 1 : S_ISREG(st.st_mode) ? 0 : -1;
+    if (S_ISDIR(st.st_mode))
+        return no_links && is_link(dir_fd, entry) ? -1 : 1;
+    return S_ISREG(st.st_mode) ? 0 : -1;
 }
 
 /* -1: no memory; mr_error is not set. */
@@ -110,7 +120,7 @@ static int read_folder(struct mr_walk *walk, DIR *dir, struct level *level, uint
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
             mr_leftover_kind(entry->d_name) != MR_LEFTOVER_NONE) /* no object yet */
             continue;
-        int kind = kind_of(dirfd(dir), entry);
+        int kind = kind_of(dirfd(dir), entry, walk->no_links);
         if (kind < 0) {
             ++*skipped;
         } else if (level_add(level, &size, entry->d_name, kind) != 0) {
@@ -233,7 +243,7 @@ int mr_walk_next(struct mr_walk *walk, const char **path, struct stat *st, uint6
     return 0;
 }
 
-struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper)
+struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusive, const char *upper, bool no_links)
 {
     uint64_t skipped = 0;
     size_t n = strlen(prefix);
@@ -258,6 +268,7 @@ struct mr_walk *mr_walk_new(const char *prefix, const char *lower, bool exclusiv
     if (S_ISDIR(st.st_mode) && walk->prefix[n - 1] != '/')
         memcpy(walk->prefix + n++, "/", 2);
     walk->exclusive = exclusive;
+    walk->no_links = no_links;
     while (walk->prefix[n - 1] != '/') /* the folder that holds every name with this prefix */
         n--;
     memcpy(walk->path, walk->prefix, n);

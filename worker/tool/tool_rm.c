@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/json_text.h"
@@ -194,7 +195,8 @@ static void tool_rm_page_arrived(void *arg, const struct mr_store_result *result
 static int remove_page(struct rm *rm, const char *prefix)
 {
     struct page page = {.rm = rm};
-    struct mr_store_list_request request = {.prefix = prefix, .page_token = rm->token, .after = rm->last};
+    struct mr_store_list_request request = {
+        .prefix = prefix, .page_token = rm->token, .after = rm->last, .no_links = true};
     int rc = mr_tool_await(&rm->tool,
                            mr_transfer_list(rm->tool.net.engine, rm->store, &request, tool_rm_page_arrived, &page));
     if (rc == 0 && rm->bad) {
@@ -222,10 +224,26 @@ static int remove_below(struct rm *rm, const char *prefix)
     return rc;
 }
 
-/* As `ls -r` sees it: "gs://b/x" is the object x and what lies below x/. */
+/* What it leads to is somebody else's folder, unless the URI names that by a slash at its end. */
+static bool is_link_to_folder(const struct mr_uri *uri)
+{
+    struct stat link, target;
+    return uri->scheme == MR_SCHEME_FILE && lstat(uri->key, &link) == 0 && S_ISLNK(link.st_mode) &&
+           stat(uri->key, &target) == 0 && S_ISDIR(target.st_mode);
+}
+
+/* As `ls -r` sees it: "gs://b/x" is the object x and what lies below x/, but nothing behind links to folders. */
 static int remove_tree(struct rm *rm)
 {
     size_t length = strlen(rm->uri.key);
+    if (is_link_to_folder(&rm->uri)) {
+        char text[400];
+        snprintf(text, sizeof text,
+                 "\"%.300s\" is a symbolic link to a folder: end it in a slash to remove what is in the folder",
+                 rm->uri.key);
+        note_failure(rm, NULL, MR_E_USAGE, text);
+        return 0;
+    }
     uint64_t found = rm->found, failures = rm->failures;
     char *folder = NULL;
     if (length > 0 && rm->uri.key[length - 1] != '/' && remove_one(rm) != 0)

@@ -44,7 +44,8 @@ def read_object(uri: str) -> bytes:
 
 
 def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> None:
-    """Deletes an object; with recursive=True that and everything below it as in a folder; of files, the folders too.
+    """Deletes an object; with recursive=True that and everything below it as in a folder; of files, the folders too,
+    and links to folders, but not what lies behind them.
 
     FileNotFoundError where there is nothing, unless missing_ok. Each delete carries the generation that was looked up:
     what somebody has written meanwhile stays.
@@ -60,8 +61,8 @@ def remove(uri: Place, *, recursive: bool = False, missing_ok: bool = False) -> 
             raise from_name(one["code"], one["error"])
     if missing and not missing_ok:
         raise from_name(missing[0]["code"], missing[0]["error"])
-    if recursive and target.startswith("file://"):
-        _remove_folders(Path(target[len("file://") :]))
+    if recursive:
+        remove_folders(target)
 
 
 def copy(source: str, target: str) -> None:
@@ -97,10 +98,16 @@ def remove_each(uris: Iterable[str], missing_ok: bool = True) -> list[Exception]
     return failures
 
 
-def _remove_folders(top: Path) -> None:
-    """Those that are empty: a store has none, and the next checkpoint of the name shall find none."""
-    for root, _, _ in os.walk(top, topdown=False):
+def remove_folders(uri: str) -> None:
+    """Those of this machine that are empty, and links to folders: a store has none, and the next checkpoint of the name
+    shall find none."""
+    if not uri.startswith("file://"):
+        return
+    for root, folders, _ in os.walk(uri[len("file://") :], topdown=False):
         with contextlib.suppress(OSError):
+            for each in (Path(root, name) for name in folders):
+                if each.is_symlink():
+                    each.unlink()
             Path(root).rmdir()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import operator
 import os
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +26,7 @@ else:
 
 LINE_BYTES = 256  # that a line is expected to have at most
 BUFFER_BYTES = 1 << 20  # of read1() and of copies of the standard library
+MOST_BYTES = (1 << 63) - 1
 
 
 class Reader(_File):
@@ -42,6 +45,7 @@ class Reader(_File):
         self._ring = ring
         self._size = ring.size
         self._at = 0
+        self._turns: dict[int, threading.RLock] = {}
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -82,30 +86,33 @@ class Reader(_File):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._check()
-        if whence == io.SEEK_CUR:
-            offset += self._at
-        elif whence == io.SEEK_END:
-            offset += self._size
-        elif whence != io.SEEK_SET:
-            raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
-        if offset < 0:
-            raise ValueError(f"seek to {offset}, before the start of {self.uri}")
-        self._at = offset
+        offset = _integer(offset)
+        with self._turn():
+            if whence == io.SEEK_CUR:
+                offset += self._at
+            elif whence == io.SEEK_END:
+                offset += self._size
+            elif whence != io.SEEK_SET:
+                raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
+            if offset < 0:
+                raise ValueError(f"seek to {offset}, before the start of {self.uri}")
+            self._at = _integer(offset)
         return offset
 
     def readinto(self, buffer: Any, /) -> int:
         """Copies straight from shared memory into the buffer: it is filled, except at the object's end."""
         self._check()
-        got = self._ring.read_into(buffer, self._at)
-        self._at += got
+        with self._turn():
+            got = self._ring.read_into(buffer, self._at)
+            self._at += got
         return got
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._check()
-        if size is None or size < 0:
-            size = max(self._size - self._at, 0)
-        data = self._ring.read(size, self._at)
-        self._at += len(data)
+        most = -1 if size is None else _integer(size)
+        with self._turn():
+            data = self._ring.read(max(self._size - self._at, 0) if most < 0 else most, self._at)
+            self._at += len(data)
         return data
 
     def readall(self) -> bytes:
@@ -132,7 +139,11 @@ class Reader(_File):
     def readline(self, size: int | None = -1, /) -> bytes:
         """Up to and with the next newline, at most size bytes. Iterating gives these lines."""
         self._check()
-        left = self._size if size is None or size < 0 else size
+        most = -1 if size is None else _integer(size)
+        with self._turn():
+            return self._line(self._size if most < 0 else most)
+
+    def _line(self, left: int) -> bytes:
         pieces = []
         step = LINE_BYTES
         while left > 0:
@@ -170,6 +181,19 @@ class Reader(_File):
     def _check(self) -> None:
         if self._opened is None:
             raise ValueError(f"I/O operation on the closed {self._KIND} of {self.uri}")
+
+    def _turn(self) -> threading.RLock:
+        """For a read and the position that it moves. This process's: one that was held at a fork stays held in the
+        child."""
+        return self._turns.setdefault(os.getpid(), threading.RLock())
+
+
+def _integer(value: Any) -> int:
+    """Of numpy too. OverflowError, as io has it, for what no file reaches."""
+    number = operator.index(value)
+    if number > MOST_BYTES:
+        raise OverflowError(f"{number} is more than the {MOST_BYTES} bytes that a file may have")
+    return number
 
 
 _kept: list[Connection] = []  # keeps the supervisor that was used last for the next one

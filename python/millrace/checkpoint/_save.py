@@ -66,7 +66,7 @@ class Save(concurrent.futures.Future[Saved]):
         self._check_process()
         try:
             with _timing.saving():
-                return super().result(timeout)
+                return super().result(_waiter.wait(self, timeout))
         finally:
             self._mark_reported()
 
@@ -74,7 +74,7 @@ class Save(concurrent.futures.Future[Saved]):
         """Waits as result() does; the failure of the save, or None."""
         self._check_process()
         try:
-            return super().exception(timeout)
+            return super().exception(_waiter.wait(self, timeout))
         finally:
             self._mark_reported()
 
@@ -133,10 +133,14 @@ class Save(concurrent.futures.Future[Saved]):
 
 
 class _Waiter:
-    """One thread per process that waits for all saves that no caller waits for. It does not delay the exit."""
+    """One thread per process that waits for all saves that no caller waits for. It does not delay the exit.
+
+    Where no thread can be had (a limit of processes, or Python is ending), whoever asks for a result waits for it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._turn = threading.RLock()  # of who polls
         self._pending: list[Save] = []
         self._failed: list[Save] = []
         self._running = False
@@ -144,10 +148,32 @@ class _Waiter:
     def add(self, save: Save) -> None:
         with self._lock:
             self._pending.append(save)
-            if self._running:
-                return
+        self._begin()
+
+    def wait(self, save: Save, timeout: float | None) -> float | None:
+        """Returns once the thread runs, the save has ended, or the time is over: how much of it is left."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not save.done() and not self._begin():
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            with self._turn:
+                ended = save._poll(SLICE_MS if left is None else min(SLICE_MS, int(left * 1000) + 1))
+            if ended:
+                self._ended(save)
+        return None if end is None else max(end - time.monotonic(), 0)
+
+    def _begin(self) -> bool:
+        """Whether there is a thread for what is pending."""
+        with self._lock:
+            if self._running or not self._pending:
+                return True
             self._running = True
-        threading.Thread(target=self._run, name="millrace-saves", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="millrace-saves", daemon=True).start()
+        except RuntimeError:
+            self._running = False
+        return self._running
 
     def failures(self) -> list[Save]:
         """Saves that failed and whose failure was never asked for; each is returned once."""
@@ -163,16 +189,19 @@ class _Waiter:
                     self._running = False
                     return
             for save in pending:
-                try:
-                    ended = save._poll(SLICE_MS if len(pending) == 1 else SEVERAL_MS)
-                except Exception as error:  # of ours; the others shall not be left without an answer
-                    save._end(error)
-                    ended = True
+                with self._turn:
+                    try:
+                        ended = save._poll(SLICE_MS if len(pending) == 1 else SEVERAL_MS)
+                    except Exception as error:  # of ours; the others shall not be left without an answer
+                        save._end(error)
+                        ended = True
                 if ended:
                     self._ended(save)
 
     def _ended(self, save: Save) -> None:
         with self._lock:
+            if save not in self._pending:
+                return
             self._pending.remove(save)
             if save._error is not None and not save._reported:
                 self._failed.append(save)

@@ -120,9 +120,9 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         return self._current().uri
 
     def reset(self, checkpoint_id: Place | None = None) -> None:
-        if checkpoint_id:
-            self._uri = base_uri(checkpoint_id)
-        self._saves.current = _Save(self._uri)
+        uri = base_uri(checkpoint_id) if checkpoint_id else self._uri
+        self._uri = uri
+        self._saves.current = _Save(uri)  # this thread's, whatever another one has set meanwhile
 
     def storage_meta(self) -> Any:
         from torch.distributed.checkpoint.metadata import StorageMeta  # not in torch 2.3.1, which does not ask
