@@ -139,11 +139,12 @@ class _Waiter:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may ask too
         self._turn = threading.RLock()  # of who polls
         self._pending: list[Save] = []
         self._failed: list[Save] = []
-        self._running = False
+        self._running = False  # it has been begun, or is about to be
+        self._alive = False  # it polls
 
     def add(self, save: Save) -> None:
         with self._lock:
@@ -151,9 +152,10 @@ class _Waiter:
         self._begin()
 
     def wait(self, save: Save, timeout: float | None) -> float | None:
-        """Returns once the thread runs, the save has ended, or the time is over: how much of it is left."""
+        """Returns once the thread polls, the save has ended, or the time is over: how much of it is left."""
         end = None if timeout is None else time.monotonic() + timeout
-        while not save.done() and not self._begin():
+        while not save.done() and not self._alive:
+            self._begin()
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 break
@@ -163,17 +165,15 @@ class _Waiter:
                 self._ended(save)
         return None if end is None else max(end - time.monotonic(), 0)
 
-    def _begin(self) -> bool:
-        """Whether there is a thread for what is pending."""
+    def _begin(self) -> None:
         with self._lock:
             if self._running or not self._pending:
-                return True
+                return
             self._running = True
         try:
             threading.Thread(target=self._run, name="millrace-saves", daemon=True).start()
         except RuntimeError:
             self._running = False
-        return self._running
 
     def failures(self) -> list[Save]:
         """Saves that failed and whose failure was never asked for; each is returned once."""
@@ -182,11 +182,12 @@ class _Waiter:
         return found
 
     def _run(self) -> None:
+        self._alive = True
         while True:
             with self._lock:
                 pending = list(self._pending)
                 if not pending:
-                    self._running = False
+                    self._running = self._alive = False
                     return
             for save in pending:
                 with self._turn:
