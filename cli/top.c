@@ -114,12 +114,11 @@ static int top_run(struct mr_top *top, int64_t interval_ns, uint64_t count)
 /* Blocks signals outside rest(), and takes over the terminal's screen and keys until top_end. */
 static void top_begin(struct mr_top *top)
 {
-    struct sigaction action = {.sa_handler = top_on_signal};
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
     sigset_t blocked;
     sigemptyset(&blocked);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        sigaction(numbers[i], &action, NULL);
+        mr_process_catch(numbers[i], top_on_signal, 0);
         sigaddset(&blocked, numbers[i]);
     }
     sigprocmask(SIG_BLOCK, &blocked, NULL);

@@ -93,6 +93,15 @@ def test_a_file_that_is_shorter_than_it_says(millrace: Run, tmp_path: Path) -> N
     assert here(tmp_path) == {}
 
 
+def test_a_file_whose_size_is_not_known(millrace: Run, store: Path, tmp_path: Path) -> None:
+    """Those of /proc have 0 bytes, they say."""
+    version = Path("/proc/version").read_bytes()
+    for target in ("gs://bucket/version", "version"):
+        ok(millrace("cp", "/proc/version", target))
+    assert ok(millrace("cat", "gs://bucket/version")) == version
+    assert here(tmp_path) == {"version": version}
+
+
 def test_descriptors_of_the_caller(millrace: Run, millrace_bin: Path, tmp_path: Path) -> None:
     """None is replaced on the way from the command line to the worker."""
     script = 'for i in 3 4 5 6; do eval "$0 cp /dev/fd/$i to-$i $i<from" || exit 1; done'
@@ -415,6 +424,16 @@ def test_rm_files(millrace: Run, tmp_path: Path) -> None:
     ok(millrace("rm", f"file://{tmp_path}/files/a"))
     ok(millrace("rm", "-r", f"file://{tmp_path}/files/"))
     assert list((tmp_path / "files").iterdir()) == []
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").write_bytes(b"x")
+    (tmp_path / "files" / "a").write_bytes(b"x")
+    (tmp_path / "files" / "link").symlink_to(tmp_path / "other")
+    ok(millrace("rm", "-r", f"file://{tmp_path}/files"))
+    assert not (tmp_path / "files" / "a").exists() and (tmp_path / "other" / "kept").exists()
+    refused = millrace("rm", "-r", f"file://{tmp_path}/files/link")
+    assert refused.returncode == 1 and b"is a symbolic link to a folder" in refused.stderr
+    ok(millrace("rm", "-r", f"file://{tmp_path}/files/link/"))
+    assert not (tmp_path / "other" / "kept").exists()
 
 
 def test_rm_reports_what_is_not_utf8(millrace: Run, tmp_path: Path) -> None:

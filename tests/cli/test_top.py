@@ -166,6 +166,16 @@ def test_signal_restores_the_terminal(millrace_bin: Path, server: Supervisor, nu
         assert top.process.wait(DEADLINE_S) == 0
 
 
+def test_nohup(millrace_bin: Path, server: Supervisor) -> None:
+    command = ["nohup", millrace_bin, "top", "--socket", str(server.socket), "--count", "5", "--interval", "0.1"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as top:
+        assert top.stdout is not None
+        first = top.stdout.readline()
+        top.send_signal(signal.SIGHUP)
+        assert first and len(top.stdout.read().splitlines()) >= 4
+        assert top.wait(DEADLINE_S) == 0
+
+
 def test_supervisor_ends(millrace_bin: Path, server: Supervisor) -> None:
     with terminal(millrace_bin, server) as top:
         top.read_until(b"fetch 1")

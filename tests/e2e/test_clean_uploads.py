@@ -7,9 +7,11 @@ import json
 import os
 import re
 import subprocess
+import threading
 import time
 import urllib.parse
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,41 @@ def test_an_upload_that_cannot_be_removed(devstore: StartDevstore, millrace_bin:
     result = clean(millrace_bin, url, "--all", "gs://bucket/a")
     assert result.returncode == 1
     assert "0 removed" in result.stderr and "1 failed" in result.stderr and "403" in result.stderr
+
+
+ANSWERS = [
+    (405, "", 0, "0 unfinished uploads under gs://bucket/: 0 removed"),
+    (404, "404 page not found", 0, "0 unfinished uploads under gs://bucket/: 0 removed"),
+    (404, "<Error><Code>NoSuchBucket</Code></Error>", 1, "NoSuchBucket"),
+    (400, "<Error><Code>InvalidBucketName</Code></Error>", 2, "InvalidBucketName"),
+    (200, "<ListMultipartUploadsResult><IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>"
+          "<NextUploadIdMarker>u</NextUploadIdMarker></ListMultipartUploadsResult>", 1, "would never end"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body", "wanted", "text"), ANSWERS)
+def test_what_an_endpoint_answers(millrace_bin: Path, status: int, body: str, wanted: int, text: str) -> None:
+    """One that has no uploads is fine; a refusal, or a list without an end, is not."""
+
+    class Answers(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked = "?uploads" in self.path
+            answer = body.encode() if asked else b"{}"  # no temporary objects
+            self.send_response(status if asked else 200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        result = clean(millrace_bin, f"http://127.0.0.1:{server.server_port}", "gs://bucket/")
+        server.shutdown()
+    assert (result.returncode, text in result.stderr) == (wanted, True), result.stderr
 
 
 def test_files(millrace_bin: Path, tmp_path: Path) -> None:

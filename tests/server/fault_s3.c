@@ -694,6 +694,7 @@ bool fault_s3_handle(void *arg, struct fault_conn *conn, const struct fault_requ
         if (s3->script[i].op == op && seen++ == n)
             step = &s3->script[i];
     snprintf(s3->last_head[op], sizeof s3->last_head[op], "%s", request->head);
+    s3->matches += op == OP_GET && strstr(request->head, "If-Match: ");
     snprintf(s3->last_target[op], sizeof s3->last_target[op], "%s", request->target);
     snprintf(s3->last_body[op], sizeof s3->last_body[op], "%s", request->body ? request->body : "");
     char name[256];

@@ -44,6 +44,7 @@ struct fault_s3 {
     unsigned begun;
     char next[32]; /* token of a page of a directory bucket */
     unsigned count[OP_COUNT];
+    unsigned matches; /* GETs with If-Match */
     char last_head[OP_COUNT][8192], last_target[OP_COUNT][8192], last_body[OP_COUNT][8192];
 };
 

@@ -168,6 +168,7 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
     result->retry_after_ms = http->headers.retry_after_ms;
     char words[300];
     mr_gcs_error_text(http->body, http->body_length, words, sizeof words);
+    result->is_named = memmem(http->body, http->body_length, "<Code>", 6) != NULL;
     result->rate_limited = http->status == 429;
     result->egress_limited = http->status == 429 && strcasestr(words, "egress");
     result->text = answer->text;

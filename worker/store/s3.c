@@ -282,6 +282,7 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
     if (result->code == MR_E_CHANGED && http->status == 412 && call->kind >= S3_INSERT && call->generation_match == 0)
         result->code = MR_E_EXISTS;
     result->retry_after_ms = http->headers.retry_after_ms;
+    result->is_named = answer->word[0];
     result->rate_limited = http->status == 429 || strcmp(answer->word, "SlowDown") == 0;
     result->text = answer->text;
     if (result->code == MR_E_CORRUPT) {
@@ -559,11 +560,23 @@ static int send_now(struct s3_call *call)
 }
 
 /* A response to HEAD has no body: one to GET says why the request was refused. */
-static bool asks_why(const struct s3_call *call, const struct mr_http_result *http)
+static bool may_ask_why(const struct s3_call *call, const struct mr_http_result *http)
 {
     int status = http->status;
     return strcmp(call->request.method, "HEAD") == 0 && !(call->repaired & S3_REPAIR_TEXT) &&
            (status == 400 || status == 401 || status == 403 || status / 100 == 3);
+}
+
+/* An empty object has no byte to get: what has been put right is asked by HEAD again. */
+static void set_asks_why(struct s3_call *call, bool asks)
+{
+    struct mr_http_request *request = &call->request;
+    call->asks_why = asks;
+    request->method = asks ? "GET" : "HEAD";
+    request->has_range = asks;
+    request->range_first = request->range_last = 0;
+    request->collect_max = 1 << 20;
+    call->repaired = asks ? call->repaired | S3_REPAIR_TEXT : call->repaired & ~(unsigned)S3_REPAIR_TEXT;
 }
 
 /* Sends the request again if what was wrong could be put right, or to learn why a HEAD was refused; else delivers. */
@@ -579,15 +592,13 @@ static void s3_on_answer(void *arg, const struct mr_http_result *http)
     read_error(http, word, sizeof word, text, sizeof text);
     enum s3_repair repair = mr_s3_repair(call, http, word);
     bool again = repair != S3_REPAIR_NONE;
-    if (repair == S3_REPAIR_KEYS) {
+    if (repair == S3_REPAIR_KEYS)
         mr_aws_credentials_refused(mr_s3_keys_of(call), call->serial);
-    } else if (!again && asks_why(call, http)) {
-        call->repaired |= S3_REPAIR_TEXT;
-        call->request.method = "GET";
-        call->request.has_range = true;
-        call->request.range_first = call->request.range_last = 0;
-        call->request.collect_max = 1 << 20;
+    if (!again && may_ask_why(call, http)) {
+        set_asks_why(call, true);
         again = true;
+    } else if (again && call->asks_why) {
+        set_asks_why(call, false);
     }
     if (!again)
         deliver(call, http);
@@ -610,6 +621,7 @@ int mr_s3_send(struct s3_call *call, struct mr_http_request *request, s3_answere
     request->arg = call;
     request->identity = true; /* with gzip, MinIO and many proxies compress listings and errors */
     call->request = *request;
+    call->asks_why = false;
     call->answered = answered;
     call->waiter.ready = on_keys;
     if (call->name.failed || call->target.failed || call->lines.failed || call->head.failed) {

@@ -109,6 +109,7 @@ struct s3_call {
     unsigned place;      /* the store's, when it was signed */
     int64_t clock_off_s; /* the same */
     unsigned repaired;   /* enum s3_repair */
+    bool asks_why;       /* a GET in place of the HEAD that was refused */
     char refusal[40];    /* the store's error code for its keys; "": they were not refused */
     void *arg;
     union mr_store_done done;
@@ -225,6 +226,7 @@ void mr_s3_session_forget(struct s3_call *call);
 /* ---- s3_page.c, s3_sorted.c ---- */
 
 struct s3_page {
+    const char *sent; /* by the caller: the token of this page; NULL: it is the first */
     struct mr_store_item *items;
     size_t count;
     bool over;        /* names from the end of the range on have come */

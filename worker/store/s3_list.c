@@ -62,7 +62,7 @@ static void put_start(struct s3_call *call, const char *start)
 
 static void s3_list_on_list(struct s3_call *call, struct s3_answer *answer)
 {
-    struct s3_page page = {0};
+    struct s3_page page = {.sent = call->list.page_token};
     struct mr_xml *xml;
     bool good = mr_s3_take_page(call, answer, &xml, &page);
     const struct mr_store_page view = {

@@ -118,6 +118,10 @@ bool mr_s3_take_page(struct s3_call *call, struct s3_answer *answer, struct mr_x
     bool good = take_items(call, *xml, page) == 0;
     if (good && !page->over && strcmp(mr_xml_text(*xml, "IsTruncated"), "true") == 0) {
         page->next = mr_xml_text(*xml, "NextContinuationToken");
+        if (page->next[0] && page->sent && strcmp(page->next, page->sent) == 0) {
+            mr_error_set(MR_E_PROTOCOL, "the token of the next page does not change: the listing would never end");
+            good = false;
+        }
         if (!page->next[0]) {
             mr_error_set(
                 MR_E_PROTOCOL,

@@ -259,11 +259,17 @@ static int s3_sorted_keep(struct s3_sorted *listing, const struct s3_page *page)
     return 0;
 }
 
+/* Of the page that is asked for; NULL: the first. */
+static const char *sent_token(const struct s3_sorted *listing)
+{
+    return listing->from.length ? listing->from.data : NULL;
+}
+
 /* Keeps the names of a page of the store. The caller gets an empty page, unless this was the store's last. */
 static void on_page(struct s3_call *call, struct s3_answer *answer)
 {
     struct s3_sorted *listing = call->sorted;
-    struct s3_page page = {.items = NULL};
+    struct s3_page page = {.sent = sent_token(listing)};
     struct mr_xml *xml = NULL;
     bool good = mr_s3_take_page(call, answer, &xml, &page);
     bool broken = good && s3_sorted_keep(listing, &page) != 0;
@@ -286,7 +292,7 @@ static int ask_page(struct s3_call *call)
     const struct s3_sorted *listing = call->sorted;
     mr_s3_target(call, "?list-type=2&encoding-type=url");
     mr_s3_put_prefix(call, call->list.prefix);
-    mr_s3_parameter(call, "&continuation-token=", listing->from.length ? listing->from.data : NULL);
+    mr_s3_parameter(call, "&continuation-token=", sent_token(listing));
     return mr_s3_send(call, &(struct mr_http_request){0}, on_page);
 }
 

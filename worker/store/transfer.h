@@ -163,7 +163,7 @@ struct mr_transfer_upload_request {
     size_t name_length;
     const char *content_type;  /* copied; NULL: application/octet-stream */
     uint64_t generation_match; /* as in mr_store_insert_request. Sessions are safe to repeat without one too */
-    uint64_t size;             /* more is not read, less is an error; MR_STORE_ANY: to the source's end */
+    uint64_t size;             /* less and more is an error (CHANGED); MR_STORE_ANY: to the source's end */
     uint64_t chunk_bytes;      /* memory that it takes; a multiple of MR_STORE_CHUNK; 0: 16 MiB */
     /* Reads up to size bytes into buffer. Returns how many; 0: the end; -1 with mr_error. May block: the loop waits.
      * NULL: fd is read from its current position (with pread if it can seek). */

@@ -65,13 +65,19 @@ static int fill(struct upload *upload)
         uint64_t at = upload->offset + upload->filled;
         size_t room = upload->chunk_size + 1 - upload->filled;
         if (size != MR_STORE_ANY && room > size - at)
-            room = (size_t)(size - at);
-        int64_t n = room ? read_source(upload, upload->buffer + upload->filled, room) : 0;
+            room = at < size ? (size_t)(size - at) : 1; /* it has grown if there is another byte */
+        int64_t n = read_source(upload, upload->buffer + upload->filled, room);
         if (n < 0)
             return -1;
         if ((uint64_t)n > room) {
             mr_error_set(MR_E_INTERNAL, "the source of an upload gave %lld bytes where %zu were asked for",
                          (long long)n, room);
+            return -1;
+        }
+        if (n > 0 && at >= size) {
+            mr_error_set(MR_E_CHANGED,
+                         "what is to be uploaded has more than the %llu bytes that it had: it has changed",
+                         (unsigned long long)size);
             return -1;
         }
         if (n == 0 && size != MR_STORE_ANY && at < size) {
@@ -124,11 +130,12 @@ static void restart(struct upload *upload, struct mr_stream *stream, const struc
         fail_with(stream, mr_error_code(), result->status, mr_error_text());
         return;
     }
+    mr_store_upload_drop(upload->write.base.store, upload->session);
     free(upload->session);
     upload->session = NULL;
     upload->offset = upload->filled = 0;
     upload->crc = 0;
-    upload->ended = false;
+    upload->ended = upload->last_sent = false;
     upload->write.base.engine->counters.retries++;
     send_next(upload, stream, START);
 }

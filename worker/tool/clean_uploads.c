@@ -24,7 +24,8 @@ struct page {
     char *next_name, *next_id; /* NULL: it was the last one */
     int64_t now_s;
     int status;
-    bool bad; /* no memory */
+    bool is_named; /* the store says by a name what is wrong */
+    bool bad;      /* no memory */
 };
 
 static void page_close(struct page *page)
@@ -52,6 +53,7 @@ static void clean_uploads_page_arrived(void *arg, const struct mr_store_result *
 {
     struct page *page = arg;
     page->status = result->status;
+    page->is_named = result->is_named;
     mr_tool_answer(page->tool, result);
     if (!from)
         return;
@@ -156,8 +158,12 @@ static int deal_with(struct mr_clean_uploads *clean, const struct upload *upload
 static bool has_none(const struct page *page)
 {
     int status = page->status;
-    return (status == 400 || status == 404 || status == 405 || status == 501) &&
-           !strstr(mr_error_text(), "NoSuchBucket");
+    return status == 405 || status == 501 || ((status == 400 || status == 404) && !page->is_named);
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
 /* 1: there are more; 0: that was all, or listing is denied (clean->denied); -1 with mr_error. */
@@ -167,8 +173,13 @@ static int next_page(struct mr_clean_uploads *clean, struct page *page, const ch
     int rc = mr_tool_await(clean->tool,
                            mr_transfer_parts_list(clean->tool->net.engine, clean->store, prefix, page->next_name,
                                                   page->next_id, clean_uploads_page_arrived, &next));
+    bool stuck = next.next_name && is_same(next.next_name, page->next_name) && is_same(next.next_id, page->next_id);
     page_close(page);
     *page = next;
+    if (stuck) {
+        mr_error_set(MR_E_PROTOCOL, "the markers of the next page of uploads do not change: the list would never end");
+        return -1;
+    }
     if (rc != 0 && !mr_tool_interrupted() && has_none(page))
         return 0;
     if (rc != 0 && mr_error_code() == MR_E_DENIED) {

@@ -33,7 +33,7 @@ struct copy {
     struct place from, to;
     bool if_absent;
     int fd; /* source: file or standard input */
-    bool has_size;
+    bool has_size, can_rewind;
     uint64_t size, done;
     struct mr_download *download; /* source: object */
     struct mr_download_object object;
@@ -131,13 +131,14 @@ static int open_object(struct copy *copy)
     if (!copy->from.store ||
         mr_download_look_up(copy->reading, copy->from.store, copy->from.uri.key, &copy->object) != 0)
         return -1;
-    copy->has_size = true;
+    copy->has_size = copy->can_rewind = true;
     copy->size = copy->object.size;
     copy->download = mr_download_new(copy->reading, &copy->object, 0, copy->size);
     return copy->download ? 0 : -1;
 }
 
-/* Only a named regular file has a size, and can be read a second time. */
+/* Only a named regular file can be read a second time, and has a size: 0 may stand for one that is not known, as in
+ * /proc. */
 static int open_file(struct copy *copy)
 {
     copy->fd = !copy->from.path ? STDIN_FILENO : open(copy->from.path, O_RDONLY | O_CLOEXEC);
@@ -150,7 +151,8 @@ static int open_file(struct copy *copy)
         mr_error_set(MR_E_USAGE, "%s is a folder: cp copies one object", copy->from.text);
         return -1;
     }
-    copy->has_size = S_ISREG(st.st_mode) && copy->from.path;
+    copy->can_rewind = S_ISREG(st.st_mode) && copy->from.path;
+    copy->has_size = copy->can_rewind && st.st_size > 0;
     copy->size = copy->has_size ? (uint64_t)st.st_size : 0;
     copy->buffer = malloc(READ_BYTES);
     if (copy->buffer)
@@ -309,7 +311,7 @@ static int copy_to_object(struct copy *copy)
                                                  .name_length = strlen(name),
                                                  .size = copy->has_size ? copy->size : MR_STORE_ANY,
                                                  .read = read_source,
-                                                 .rewind = copy->has_size ? rewind_source : NULL,
+                                                 .rewind = copy->can_rewind ? rewind_source : NULL,
                                                  .fd = -1,
                                                  .progress = sent};
     if (precondition(copy, name, &request.generation_match) != 0)

@@ -126,7 +126,7 @@ START_TEST(parallel_ranges)
     fetch("x", size, mr_s3_generation(object->etag), NULL);
     check_code(MR_OK, "");
     ck_assert_uint_eq(s3.count[OP_GET], 6 + 1); /* each of so many whole 64 KiB */
-    ck_assert(sent(OP_GET, "If-Match: \""));    /* of the later ones the ETag was known */
+    ck_assert_uint_ge(s3.matches, 1);           /* of the later ones the ETag was known */
 }
 END_TEST
 
@@ -168,6 +168,11 @@ START_TEST(a_clock_that_is_wrong)
     stat_it("x");
     check_code(MR_OK, "");
     ck_assert_uint_eq(last.size, 1000);
+    fault_s3_put(&s3, "empty", data, 0); /* of which GET could have no byte */
+    s3.clock_off_s = 7200;
+    stat_it("empty");
+    check_code(MR_OK, "");
+    ck_assert_uint_eq(last.size, 0);
 }
 END_TEST
 
@@ -401,6 +406,9 @@ static const struct {
      "</Contents></ListBucketResult>",
      "a NUL"},
     {"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>", "without a token"},
+    {"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+     "</ListBucketResult>",
+     "would never end"},
 };
 
 START_TEST(answers_that_are_no_listing)
@@ -412,7 +420,7 @@ START_TEST(answers_that_are_no_listing)
             .scheme = MR_SCHEME_S3, .bucket = "bucket", .endpoint = fault_server_host(other), .auth = "default"},
         20000);
     canned = pages[_i].body;
-    struct mr_store_list_request request = {.prefix = prefix};
+    struct mr_store_list_request request = {.prefix = prefix, .page_token = "t"};
     wait_for(mr_transfer_list(engine, store, &request, on_page, NULL));
     check_code(MR_E_PROTOCOL, pages[_i].text);
     scene_close();
