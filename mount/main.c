@@ -278,8 +278,11 @@ static int await_command(pid_t pid, const sigset_t *signals)
             continue;
         if (waitpid(pid, &status, WNOHANG) == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        if (info.si_signo != SIGCHLD && info.si_signo != SIGUSR1 && info.si_code != SI_KERNEL)
+        bool is_wakeup = info.si_signo == SIGUSR1 && info.si_code == SI_TKILL; /* serve's */
+        if (info.si_signo != SIGCHLD && !is_wakeup && info.si_code != SI_KERNEL)
             kill(pid, info.si_signo);
+        if (info.si_signo == SIGTSTP)
+            raise(SIGSTOP); /* the shell waits for us to stop, not for the command */
     }
 }
 
@@ -304,7 +307,17 @@ static void catch_signals(sigset_t *signals)
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (mr_process_catch(numbers[i], main_on_signal, 0)) /* one that is ignored is so for the command too */
             sigaddset(signals, numbers[i]);
+    sigaddset(signals, SIGUSR1); /* serve's, in any case */
     signal(SIGPIPE, SIG_IGN);
+}
+
+/* Those that the supervisor passes on as well, and that would end us, or stop us, instead of the command. */
+static void catch_for_command(sigset_t *signals)
+{
+    static const int numbers[] = {SIGUSR2, SIGQUIT, SIGCONT, SIGTSTP};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (mr_process_catch(numbers[i], main_on_signal, 0))
+            sigaddset(signals, numbers[i]);
 }
 
 static void say(const char *uri, const char *dir)
@@ -334,6 +347,8 @@ static int main_run(const char *uri, const char *dir, char *const *command)
     if (mr_files_init(&files, socket_path, uri, &ended, fuse_interrupted) != 0 || mount_it(&session, uri) != 0)
         goto out;
     say(uri, dir);
+    if (command)
+        catch_for_command(&signals);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     int rc = ended ? EINTR : pthread_create(&session.loop, NULL, serve, &session);
     if (rc != 0) {

@@ -219,8 +219,13 @@ class Copier:
         self.thread.start()
 
     def get(self) -> tuple[Any, list[torch.Tensor], BaseException | None]:
-        found: tuple[Any, list[torch.Tensor], BaseException | None] = self._ready.get()
-        return found
+        """RuntimeError where it was stopped, as by a new iteration of the same workers."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                found: tuple[Any, list[torch.Tensor], BaseException | None] = self._ready.get(timeout=0.1)
+                return found
+            if self._stopped.is_set():
+                raise RuntimeError("this iteration is over: a new one of the same loader has begun")
 
     def stop(self) -> None:
         """The thread ends once the batch that it waits for is there, or immediately."""

@@ -108,7 +108,7 @@ class IterableDataset(Dataset):
         except Error as error:
             if _torch.worker() is None:
                 raise
-            return _Failed(error)  # raised by its next(): torch ends a persistent worker whose data set cannot be
+            return Failed(error)
         return stream.singles(worker, workers) if self.batch_size is None else stream.batches(worker, workers)
 
     def batches(self, batch_size: int | None = None) -> Batches:
@@ -198,7 +198,9 @@ class IterableDataset(Dataset):
             )
 
 
-class _Failed(Iterator[Any]):
+class Failed(Iterator[Any]):
+    """Raises it by its next(): torch ends a persistent worker whose data set cannot be iterated."""
+
     def __init__(self, error: Error) -> None:
         self._error = error
 

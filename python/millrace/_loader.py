@@ -17,7 +17,7 @@ from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
 from ._epochs import Epochs
 from ._errors import Error
-from ._iterable import IterableDataset, log_left_out
+from ._iterable import Failed, IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Client, Plan
@@ -132,7 +132,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 
     def __iter__(self) -> Any:
-        self._end_workers_of_another_listing()
+        self._end_useless_workers()
         return _Iteration(self._batch_source, self._inner, self._meter, self._epochs)
 
     def __len__(self) -> int:
@@ -174,12 +174,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
         self._batch_source.load(state)
 
-    def _end_workers_of_another_listing(self) -> None:
+    def _end_useless_workers(self) -> None:
         """Persistent workers read the listing that the data set had when they began. A state of another one may have
-        been loaded since, here or by another loader of the data set."""
+        been loaded since, here or by another loader of the data set. And one of them may have died."""
         number = self.dataset._source.number
         workers = getattr(self._inner, "_iterator", None)
-        if workers is not None and number != self._listing:
+        dead = any(each.exitcode is not None for each in getattr(workers, "_workers", ()))
+        if workers is not None and (dead or number != self._listing):
             self._inner._iterator = None
             workers._shutdown_workers()
         self._listing = number
@@ -415,7 +416,12 @@ class _Steps(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[list[Any]]:
         worker, workers = _torch.worker() or (0, 1)
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
-        stream = self._dataset._stream(self._key, loop, self._tail, required=True)
+        try:
+            stream = self._dataset._stream(self._key, loop, self._tail, required=True)
+        except Error as error:
+            if _torch.worker() is None:
+                raise
+            return Failed(error)
         return _timing.each(stream.batches(worker, workers), stream.lane)
 
 

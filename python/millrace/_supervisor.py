@@ -215,7 +215,12 @@ def _base() -> Path:
     """Where run folders lie (supervisor/run_folder.h). A start there removes those of supervisors that were killed."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     base = Path(runtime, "millrace") if runtime.startswith("/") else Path(f"/tmp/millrace-{os.geteuid()}")
-    base.mkdir(mode=0o700, exist_ok=True)
+    try:
+        base.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Error(
+            f"cannot make the run folder {base}: {error.strerror} (set XDG_RUNTIME_DIR to a folder of yours)"
+        ) from error
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(

@@ -324,6 +324,32 @@ def test_run_with_a_mount(store: Server, tmp_path: Path, command: str, status: i
     assert not (tmp_path / "here").is_mount()
 
 
+def test_signals_reach_the_command_of_a_mount(store: Server, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    run = [str(BIN / "millrace"), "run", "-q", "--mount", f"gs://bucket/={tmp_path}/here", "--"]
+    script = 'for s in USR1 USR2 QUIT CONT TERM; do trap "echo $s" $s; done; echo ready; while :; do sleep 0.1; done'
+    with subprocess.Popen([*run, "bash", "-c", script], stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        try:
+            for text, number in (
+                ("ready", signal.SIGUSR1),
+                ("USR1", signal.SIGUSR2),
+                ("USR2", signal.SIGQUIT),
+                ("QUIT", signal.SIGCONT),
+                ("CONT", signal.SIGTERM),
+            ):
+                assert job.stdout.readline() == text + "\n"
+                job.send_signal(number)
+            assert job.stdout.readline() == "TERM\n"
+            assert (tmp_path / "here" / "large").exists()
+        finally:
+            mounts = [pid for pid, words in children(job.pid).items() if "mount" in words[0]]
+            for command in (pid for mount in mounts for pid in children(mount)):
+                os.kill(command, signal.SIGKILL)
+        assert job.wait(DEADLINE_S) == 137
+    assert not (tmp_path / "here").is_mount()
+
+
 def test_run_with_a_mount_under_nohup(store: Server, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     command = ["nohup", str(BIN / "millrace"), "run", "-q", "--mount", f"gs://bucket/={tmp_path}/here", "--"]

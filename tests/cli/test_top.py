@@ -167,7 +167,7 @@ def test_signal_restores_the_terminal(millrace_bin: Path, server: Supervisor, nu
 
 
 def test_nohup(millrace_bin: Path, server: Supervisor) -> None:
-    command = ["nohup", millrace_bin, "top", "--socket", str(server.socket), "--count", "5", "--interval", "0.1"]
+    command = ["nohup", str(millrace_bin), "top", "--socket", str(server.socket), "--count", "5", "--interval", "0.1"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as top:
         assert top.stdout is not None
         first = top.stdout.readline()

@@ -196,6 +196,16 @@ def test_an_early_end_does_not_leave_a_reader_behind(mock: Mock) -> None:
         assert not before.thread.is_alive()
 
 
+def test_an_older_iteration_is_over(mock: Mock) -> None:
+    made = loader(persistent_workers=True)
+    old = iter(made)
+    next(old)
+    new = iter(made)
+    with pytest.raises(RuntimeError, match="this iteration is over"):
+        next(old)
+    assert len(list(new)) == len(made)
+
+
 def test_a_failure_in_a_worker_and_on_the_device(mock: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(Numbers):
         def __getitem__(self, i: int) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import millrace
+from millrace._connection import Source
 from tests.property.order_model import deal
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, model_order, name_of, pair
@@ -134,6 +135,31 @@ def test_persistent_workers_see_each_epoch(socket: str, hundred: Folder) -> None
     for _ in loader:  # left early: the workers go on to the next
         break
     assert list(loader) == model_steps(loader, 1, 8, seed=4, epoch=3)[0]
+
+
+def test_an_epoch_that_cannot_begin_in_workers_that_live_on(
+    socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop is told why, and the next epoch begins; also after the death of a worker."""
+    opened = Source.open_lane
+    calls = iter(range(9))
+
+    def open_lane(self: Source, *arguments: Any) -> Any:
+        if next(calls) == 1:
+            raise millrace.Error("no lane is free")
+        return opened(self, *arguments)
+
+    monkeypatch.setattr(Source, "open_lane", open_lane)
+    loader = loader_of(hundred.uri, num_workers=1, persistent_workers=True)
+    assert list(loader) == model_steps(loader, 1, 8)[0]
+    with pytest.raises(millrace.Error, match="no lane is free"):
+        list(loader)
+    assert list(loader) == model_steps(loader, 1, 8, epoch=1)[0]
+    [worker] = loader._inner._iterator._workers
+    worker.kill()
+    worker.join()
+    monkeypatch.undo()
+    assert list(loader) == model_steps(loader, 1, 8, epoch=2)[0]
 
 
 def test_a_worker_never_goes_by_its_own_copy(socket: str, hundred: Folder) -> None:

@@ -183,6 +183,12 @@ def test_a_run_folder_that_others_may_enter(hundred: Folder, tmp_path: Path, mon
         millrace.IterableDataset(hundred.uri)
 
 
+def test_no_folder_for_run_folders(hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nothing"))
+    with pytest.raises(millrace.Error, match=r"cannot make the run folder .*nothing.*set XDG_RUNTIME_DIR"):
+        millrace.IterableDataset(hundred.uri)
+
+
 def test_nobody_at_the_socket(hundred: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_SOCKET", str(tmp_path / "nobody"))
     with pytest.raises(millrace.SupervisorGone, match="nobody"):
