@@ -105,7 +105,7 @@ class IterableDataset(Dataset):
             self._log_single(worker)
         try:
             stream = self._stream(self._handed_key(), self._loop(self.batch_size or 1), self._tail)
-        except Error as error:
+        except Exception as error:
             if _torch.worker() is None:
                 raise
             return Failed(error)
@@ -201,7 +201,7 @@ class IterableDataset(Dataset):
 class Failed(Iterator[Any]):
     """Raises it by its next(): torch ends a persistent worker whose data set cannot be iterated."""
 
-    def __init__(self, error: Error) -> None:
+    def __init__(self, error: Exception) -> None:
         self._error = error
 
     def __next__(self) -> Any:

@@ -418,7 +418,7 @@ class _Steps(torch.utils.data.IterableDataset[Any]):
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
         try:
             stream = self._dataset._stream(self._key, loop, self._tail, required=True)
-        except Error as error:
+        except Exception as error:
             if _torch.worker() is None:
                 raise
             return Failed(error)

@@ -121,7 +121,8 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
 
     def reset(self, checkpoint_id: Place | None = None) -> None:
         uri = base_uri(checkpoint_id) if checkpoint_id else self._uri
-        self._uri = uri
+        if checkpoint_id:
+            self._uri = uri
         self._saves.current = _Save(uri)  # this thread's, whatever another one has set meanwhile
 
     def storage_meta(self) -> Any:
