@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from glob import has_magic
-from itertools import groupby
+from itertools import accumulate, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -445,13 +445,18 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         given = [path1] if isinstance(path1, (str, os.PathLike)) else list(path1)
         roots = [self._strip_protocol(os.fspath(each)) for each in given]
         targets = {self._strip_protocol(target) for _, target in pairs}
-        left = [source for source, _ in pairs if self._strip_protocol(source) not in targets]
+        sources = [self._strip_protocol(source) for source, _ in pairs]
+        left = [each for each in sources if each not in targets and not self._is_behind_link(each, roots)]
         if left:
             self.rm(left)
         elif not pairs and not recursive:
             self.rm(path1)  # a folder: it says that there is no such object
         for root in roots if recursive else ():
             _objects.remove_folders(self._uri(root))
+
+    def _is_behind_link(self, path: str, roots: list[str]) -> bool:
+        """Whether a link to a folder lies between a root and it: then the link is what is removed."""
+        return False
 
     def _copy_or_look(self, pair: tuple[str, str]) -> None:
         """FileNotFoundError for an object that is not there, also where it would be copied onto itself."""
@@ -554,6 +559,11 @@ class LocalFileSystem(FileSystem):
         if Path(source[len("file://") :]).is_file():
             Path(target[len("file://") :]).parent.mkdir(parents=True, exist_ok=True)
         super()._copy(source, target)
+
+    def _is_behind_link(self, path: str, roots: list[str]) -> bool:
+        root = next((each for each in roots if path.startswith(f"{each}/")), path)
+        folders = accumulate(path[len(root) + 1 :].split("/")[:-1], "{}/{}".format, initial=root)
+        return any(Path(folder).is_symlink() for folder in islice(folders, 1, None))
 
 
 class _Output(WholeOrNothing, io.BufferedWriter):

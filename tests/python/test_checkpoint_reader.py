@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy
-import numpy as np
 import pytest
 import torch
 
@@ -329,9 +328,9 @@ def test_threads_that_read_on(socket: str, large: Path) -> None:
 def test_integers_of_numpy(socket: str, large: Path) -> None:
     with large.open("rb") as local, checkpoint.reader(large) as file:
         for each in (local, file):
-            assert each.seek(np.int64(8)) == 8
-        assert file.read(np.uint32(4)) == local.read(4)
-        assert file.readline(np.int16(5)) == local.readline(5)
+            assert each.seek(numpy.int64(8)) == 8
+        assert file.read(numpy.uint32(4)) == local.read(4)
+        assert file.readline(numpy.int16(5)) == local.readline(5)
         assert (file.readinto(bytearray(3)), type(file.tell())) == (3, int)
         calls: tuple[Any, ...] = (file.seek, file.read, file.readline)
         for call in calls:

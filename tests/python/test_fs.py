@@ -334,6 +334,17 @@ def test_mv_of_a_folder_keeps_what_comes_meanwhile(
         system.mv(root, f"{root}-again")  # a folder
 
 
+def test_mv_takes_nothing_from_behind_a_link(tmp_path: Path) -> None:
+    top, other = tmp_path / "top", tmp_path / "other"
+    for folder in (top / "in", other):
+        folder.mkdir(parents=True)
+        (folder / "x").write_bytes(b"x")
+    (top / "in" / "link").symlink_to(other)
+    millrace_fs.LocalFileSystem().mv(str(top), str(tmp_path / "there"), recursive=True)
+    assert not top.exists() and (other / "x").exists()
+    assert (tmp_path / "there" / "in" / "link" / "x").read_bytes() == b"x"
+
+
 AWKWARD = [
     "a b", "a+b", "a%20b", "a?b=c&d", "a#b", "ü/ß", "日本", "\N{GRINNING FACE}", "'quoted'", '"double"', "a\\b", "a:b",
     "-dash", "--help", "~", "~root", "$HOME", "`id`", "a;b", "a|b", "a*b", "a[b]", "a{b,c}", "a<b>", "a\tb", "a\x01b",
