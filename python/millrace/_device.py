@@ -220,27 +220,25 @@ class Copier:
 
     def get(self) -> tuple[Any, list[torch.Tensor], BaseException | None]:
         """RuntimeError where it was stopped, as by a new iteration of the same workers."""
-        while True:
+        while not self._stopped.is_set():  # a batch that is there then is of an iteration that is over
             with contextlib.suppress(queue.Empty):
                 found: tuple[Any, list[torch.Tensor], BaseException | None] = self._ready.get(timeout=0.1)
                 return found
-            if self._stopped.is_set():
-                raise RuntimeError("this iteration is over: a new one of the same loader has begun")
+        raise RuntimeError("this iteration is over: a new one of the same loader has begun")
 
     def stop(self) -> None:
         """The thread ends once the batch that it waits for is there, or immediately."""
         self._stopped.set()
-        while True:
-            try:
+        with contextlib.suppress(queue.Empty):
+            while True:
                 self._ready.get_nowait()
-            except queue.Empty:
-                return
 
     def finish(self) -> None:
         """Ends the thread, and waits for it: another iteration may use the same workers then."""
         self.stop()
         if self.thread.ident is not None:
             self.thread.join()
+        self.stop()  # and what it put as the queue was emptied
 
     def one(self) -> tuple[Any, list[torch.Tensor]]:
         """The next batch, on the device, and its tensors there. StopIteration after the last."""

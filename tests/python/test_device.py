@@ -200,7 +200,10 @@ def test_an_older_iteration_is_over(mock: Mock) -> None:
     made = loader(persistent_workers=True)
     old = iter(made)
     next(old)
+    while not old.copier._ready.not_full._waiters:  # it puts one more as the queue is emptied
+        pass
     new = iter(made)
+    assert old.copier._ready.empty()
     with pytest.raises(RuntimeError, match="this iteration is over"):
         next(old)
     assert len(list(new)) == len(made)
