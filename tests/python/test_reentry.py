@@ -7,8 +7,9 @@ import operator
 import pytest
 
 from millrace import checkpoint
+from tests.python.checkpoint_places import PART
 from tests.python.helpers import in_its_call
-from tests.python.test_checkpoint_writer import PART, Slow, slow
+from tests.python.test_checkpoint_deaths import Slow, slow
 
 __all__ = ["slow"]  # a fixture
 
