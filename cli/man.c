@@ -13,12 +13,10 @@ struct entry {
 
 static const char description[] =
     "millrace feeds PyTorch training jobs from object storage. A supervisor lists the data set once, a few fetch "
-    "workers "
-    "download the objects into shared memory, and the training processes read them there without a copy.\n\n"
-    "A URI is gs://BUCKET/NAME or file:///PATH; a plain path is a file. Data goes to standard output, everything else "
-    "to "
-    "standard error. Options may stand before and after the other arguments, -- ends them, and a long name may be cut "
-    "short where it stays unique. Arguments are checked before the first request.";
+    "workers download the objects into shared memory, and the training processes read them there without a copy.\n\n"
+    "A URI is gs://BUCKET/NAME, s3://BUCKET/NAME or file:///PATH; a plain path is a file. Data goes to standard "
+    "output, everything else to standard error. Options may stand before and after the other arguments, -- ends them, "
+    "and a long name may be cut short where it stays unique. Arguments are checked before the first request.";
 
 static const struct entry statuses[] = {
     {"0", "Done."},
@@ -32,6 +30,8 @@ static const struct entry variables[] = {
     {"GOOGLE_APPLICATION_CREDENTIALS",
      "A file with credentials; without it they are found as Google's tools find them."},
     {"STORAGE_EMULATOR_HOST", "The URL of an emulator or of millrace devstore, instead of the public service."},
+    {"AWS_PROFILE", "The profile for S3. The other AWS_ variables count too, as for Amazon's own tools."},
+    {"AWS_ENDPOINT_URL_S3", "The URL of a store that speaks S3, instead of Amazon's."},
     {"XDG_RUNTIME_DIR", "Where run folders are made; without it, in /tmp/millrace-UID."},
 };
 

@@ -237,8 +237,7 @@ static int check_index(const struct mr_arguments *arguments)
     }
     if (out || !strstr(arguments->operands[0], "://"))
         return 0;
-    mr_error_set(MR_E_USAGE, "the index of %.200s has no place to go: add -o FILE, or -o gs://bucket/name.mri",
-                 arguments->operands[0]);
+    mr_error_set(MR_E_USAGE, "the index of %.200s has no place to go: add -o FILE, or -o URI", arguments->operands[0]);
     return -1;
 }
 

@@ -270,7 +270,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
                      "listing. "
                      "Without it: checks all of the saved index FILE, and describes it.",
             .options = OPTIONS{{.id = MR_OPT_OUTPUT,
-                                .help = "where to save: a path, or gs://bucket/name.mri; what is there is replaced"},
+                                .help = "where to save: a path, or a gs:// or s3:// URI; what is there is replaced"},
                                {.id = MR_OPT_CHECKSUMS, .needs = MR_OPT_OUTPUT},
                                {.id = MR_OPT_JSON, .help = "the description, for programs", .excludes = MR_OPT_OUTPUT},
                                {.id = MR_OPT_CONFIG},
@@ -290,7 +290,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
                 "Removes what dead runs left, and prints URI, size (or \"unfinished upload\") and age of each.\n\n"
                 "gs://BUCKET: temporary objects of processes that died on this machine, and all that are older than an "
                 "hour (parts of checkpoints: a day), and unfinished multipart uploads that are older than a day.\n\n"
-                "gs://BUCKET/PREFIX: such uploads under it.\n\n"
+                "gs://BUCKET/PREFIX, s3://BUCKET, s3://BUCKET/PREFIX: such uploads under it.\n\n"
                 "file:///FOLDER: temporary files in it and below that no process writes.",
             .options =
                 OPTIONS{{.id = MR_OPT_DRY_RUN},

@@ -52,7 +52,7 @@ START_TEST(test_options_have_columns)
     ck_assert_ptr_nonnull(strstr(text, "\n      --older-than SECONDS  the least age"));
     ck_assert_ptr_nonnull(strstr(text, "\n  -h, --help                show"));
     ck_assert_ptr_nonnull(strstr(text, "\n                            ")); /* a text of two lines */
-    ck_assert_ptr_nonnull(strstr(text, "\n\ngs://BUCKET/PREFIX: "));       /* a paragraph of its own */
+    ck_assert_ptr_nonnull(strstr(text, "\n\ngs://BUCKET/PREFIX, s3:"));    /* a paragraph of its own */
 }
 END_TEST
 
