@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "shm/control/runtime_folder.h"
@@ -104,14 +105,15 @@ static int make_locked(struct mr_run_folder *folder)
     return 0;
 }
 
-/* A folder of our own, locked. */
+/* A folder of our own, locked. Containers may share the base, and then have processes of the same number. */
 static int make_own(struct mr_run_folder *folder)
 {
     char base[PATH_MAX];
     if (mr_runtime_folder(NULL, base) != 0)
         return -1;
     sweep(base);
-    if (snprintf(folder->path, sizeof folder->path, "%s/run-%d", base, (int)getpid()) >= (int)sizeof folder->path) {
+    if (snprintf(folder->path, sizeof folder->path, "%s/run-%d-%08x", base, (int)getpid(), (unsigned)mr_random64()) >=
+        (int)sizeof folder->path) {
         folder->path[0] = '\0';
         mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s: set XDG_RUNTIME_DIR to a shorter one", base);
         return -1;

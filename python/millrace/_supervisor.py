@@ -6,10 +6,10 @@ import contextlib
 import contextvars
 import fcntl
 import hashlib
-import itertools
 import json
 import logging
 import os
+import secrets
 import shutil
 import stat
 import subprocess
@@ -57,7 +57,6 @@ _expects_writer = False
 # its page tables serve the next checkpoint too.
 _kept: Connection | None = None
 _warned_ignored: set[tuple[str, ...]] = set()
-_numbers = itertools.count(1)
 _lock = threading.RLock()
 
 
@@ -230,7 +229,7 @@ def _base() -> Path:
 
 
 def _own(settings: Settings) -> Connection:
-    return _start(_base() / f"run-{os.getpid()}-{next(_numbers)}", settings)
+    return _start(_base() / f"run-{os.getpid()}-{secrets.token_hex(4)}", settings)
 
 
 def _job_folder(base: Path, job: str, other: str) -> Path:
@@ -253,6 +252,7 @@ def _shared(settings: Settings) -> Connection:
     job = None if in_worker else os.environ.get("TORCHELASTIC_RUN_ID")
     if not job or job == "none":  # torchrun's default is not a name
         job = f"parent-{os.getppid()}"
+    job += _container()
     base = _base()
     other = "" if settings.key == NO_SETTINGS.key else "-" + hashlib.sha256(repr(settings.key).encode()).hexdigest()[:8]
     folder = _job_folder(base, job, other)
@@ -268,6 +268,15 @@ def _shared(settings: Settings) -> Connection:
                 os.environ["LOCAL_WORLD_SIZE"],
             )
         return _start(folder, settings)
+
+
+def _container() -> str:
+    """Of containers that share the folder of run folders each has its own supervisor, which sees no other's
+    processes."""
+    try:
+        return f"-{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
 
 
 @contextlib.contextmanager

@@ -293,7 +293,7 @@ def test_a_reader_that_is_interrupted(
         with subprocess.Popen(["cat", mounted.dir / "slow"], stdout=subprocess.DEVNULL) as reader:
             wait_for(asked)
             reader.send_signal(number)
-            assert reader.wait(10) == -number
+            assert reader.wait(DEADLINE_S) == -number
     assert mounted.end() == 0
 
 

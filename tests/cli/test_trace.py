@@ -43,12 +43,16 @@ def command(server: Supervisor, *arguments: str | Path) -> list[str]:
     return [str(server.program), "trace", "--socket", str(server.socket), *map(str, arguments)]
 
 
+def has_begun(out: Path) -> bool:
+    return out.exists() and out.stat().st_size > 0
+
+
 @contextmanager
 def tracing(server: Supervisor, out: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """All processes write when this begins."""
     process = subprocess.Popen(command(server, "-o", out, *arguments), stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: out.exists() or process.poll() is not None, "it never began")
+        wait_for(lambda: has_begun(out) or process.poll() is not None, "it never began")
         yield process
     finally:
         process.kill()
@@ -195,6 +199,9 @@ def test_a_loop_that_hangs(millrace_bin: Path, tmp_path: Path, devstore: StartDe
         )
         with job:
             assert job.stdout and job.stdout.readline() == "hangs\n"
+            wait_for(
+                lambda: [each["pending"] + each["filling"] for each in server.stat()["lanes"]] == [0], "it fetches"
+            )
             done = subprocess.run(
                 command(server, "-o", "-", "--seconds", "0.1"), capture_output=True, text=True, timeout=DEADLINE_S
             )

@@ -67,7 +67,7 @@ def attempt(bucket: Path, devstore: StartDevstore, millrace_bin: Path, tmp_path:
     def run(toml: str = "", *flags: str, code: str = READ_ALL) -> subprocess.CompletedProcess[str]:
         server = devstore("--root", bucket, *flags)
         stalling = STALLING if any(flag.startswith("stall:") for flag in flags) else ""
-        supervisor = start_supervisor(millrace_bin, tmp_path, server.url, IMPATIENT + stalling + toml)
+        supervisor = start_supervisor(millrace_bin, tmp_path, server.url, (toml or IMPATIENT) + stalling)
         try:
             return python(code, supervisor.environment)
         finally:
@@ -94,7 +94,7 @@ def test_good(attempt: Attempt) -> None:
     ["reset:first=1", "stall:first=1", "short:first=1", "wrong:first=1", "status:first=1:503", "status:first=1:429"],
 )
 def test_passing_faults_are_repeated(attempt: Attempt, fault: str) -> None:
-    result = attempt("", "--fault", fault)
+    result = attempt("[retry]\nbase_ms = 10\n", "--fault", fault)
     assert result.stdout == "read 40\n", result.stderr
 
 

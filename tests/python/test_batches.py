@@ -29,7 +29,7 @@ from millrace._item import Item
 from millrace._ring import Client
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, nested, pair
-from tests.serve import alive, wait_for
+from tests.serve import DEADLINE_S, alive, wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 BATCH, BATCHES = 4, 10
@@ -584,11 +584,11 @@ def test_the_trainer_is_killed(number: signal.Signals, capfd: pytest.CaptureFixt
         ours, theirs = multiprocessing.Pipe(False)
         trainer = multiprocessing.get_context("fork").Process(target=program, args=(seed, theirs))
         trainer.start()
-        assert ours.poll(60)
+        assert ours.poll(DEADLINE_S)
         workers = [Path(f"/proc/{pid}") for pid in ours.recv()]
         assert trainer.pid is not None
         os.kill(trainer.pid, number)
-        trainer.join(60)
+        trainer.join(DEADLINE_S)
         assert trainer.exitcode not in (None, 0)
         wait_for(functools.partial(all_gone, workers), "a worker lives on")
     capfd.readouterr()

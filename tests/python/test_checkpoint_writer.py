@@ -401,7 +401,10 @@ def test_no_memory_for_another_writer(
 ) -> None:
     monkeypatch.setattr(_writer, "WARN_AFTER_S", 0.05)
     first, second = checkpoint.writer(folder / "1"), checkpoint.writer(folder / "2")
-    with pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):
+    now = [0.0]
+    clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s))
+    with monkeypatch.context() as patch, pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):
+        patch.setattr(_writer, "time", clock)
         checkpoint.writer(folder / "3", timeout_s=0.3)
     assert len([record for record in caplog.records if "waits for memory" in record.message]) == 1
     pauses = []

@@ -237,7 +237,7 @@ def test_an_object_that_has_gone_is_google_s_not_found_too(emulator: Server, kin
     blob.upload_from_string("x")
     ds = kind("p", OTHER, Config(prefix="gone/"))
     blob.delete()
-    loader: Any = functools.partial(torch.utils.data.DataLoader, ds, num_workers=1, timeout=60)
+    loader: Any = functools.partial(torch.utils.data.DataLoader, ds, num_workers=1, timeout=200)
     for error in (FileNotFoundError, google.api_core.exceptions.NotFound):
         for read in (ds, loader(multiprocessing_context="fork"), millrace.DataLoader(ds)):
             with pytest.raises(error, match="gone/x"):

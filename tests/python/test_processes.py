@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import multiprocessing
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from tests.python.helpers import keep, name_of, pair
 from tests.serve import Supervisor, alive, start_supervisor, wait_for
 
 
-def start(code: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def start(code: str, *arguments: str, within: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        [*within, sys.executable, "-c", textwrap.dedent(code), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -111,6 +112,20 @@ def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
     names = [name for out in outs for name in out[1:]]
     assert len(names) == len(set(names)) == 99 or sorted(names) == sorted(hundred.names)
     assert errors.count("millrace run") == 1
+
+
+@pytest.mark.parametrize("job", [{}, {"LOCAL_WORLD_SIZE": "2"}, {"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "1"}])
+def test_containers_that_share_the_folder_of_run_folders(folder: MakeFolder, job: dict[str, str]) -> None:
+    """Each is process 1 of its own, of the same job or of another."""
+    code = "import sys, millrace; print(len(millrace.MapDataset(sys.argv[1])), flush=True); sys.stdin.read()"
+    uri = folder(3).uri
+    each = [start(code, uri, within=("unshare", "-rmpf", "--mount-proc", "--kill-child"), **job) for _ in range(2)]
+    try:
+        for process in each:
+            assert process.stdout is not None and process.stdout.readline() == "3\n"
+    finally:
+        for process in each:
+            result(process)
 
 
 def test_a_start_removes_the_folders_of_the_dead_alone(
@@ -361,7 +376,11 @@ def test_a_worker_with_a_batch_for_a_dead_main_process_ends(socket: str, hundred
 
 
 def writes_to_a_pipe(pid: int) -> bool:
-    return any("pipe_write" in (task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            if "pipe_write" in (task / "wchan").read_text():
+                return True
+    return False
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -426,8 +445,13 @@ def test_100_epochs_leave_nothing(socket: str, supervisor: Any, folder: MakeFold
     for _ in range(100):
         epoch()
     gc.collect()
-    wait_for(lambda: free_bytes() == free_before, lambda: f"{free_before} -> {free_bytes()}")
-    assert free_before and all(size > 0 for size in free_before.values())
+    assert len(free_before) == 2 and all(size > 0 for size in free_before.values())
+
+    def is_all_back() -> bool:  # if they had as little when it was read first, there may be more
+        now = free_bytes()
+        return all(now[slot] >= size for slot, size in free_before.items())
+
+    wait_for(is_all_back, lambda: f"{free_before} -> {free_bytes()}")
 
     # A lane that was closed lingers until the workers have unmapped it. malloc may map a block more or less; an epoch
     # that left something would show as 100.

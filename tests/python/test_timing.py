@@ -103,7 +103,9 @@ def test_the_clocks_of_quick_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read for a worker's first batch and one in 16, which stand for the others; of slow ones for each."""
     readings = iter(range(1000))
     monkeypatch.setattr(_timing, "delay_ns", lambda: 1000 * next(readings))
+    monkeypatch.setattr(_timing, "QUICK_NS", 10**12)  # all are quick
     monkeypatch.setattr(_timing, "_making", _timing._Making())
+    _timing._making.took = _timing.QUICK_NS  # but for the first
     lane: Any = SimpleNamespace(waited_ns=0)
 
     def make() -> _timing.Times:
@@ -205,7 +207,7 @@ def test_a_slow_transform(kind: int, workers: int, caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("kind", [0, 1])
 def test_a_slow_collate(kind: int) -> None:
     dataset = kinds("gs://quick/")[kind]
-    assert run(millrace.DataLoader(dataset, batch_size=8, num_workers=1, collate_fn=first))["stage"] == "collate"
+    assert run(millrace.DataLoader(dataset, batch_size=2, num_workers=1, collate_fn=first))["stage"] == "collate"
 
 
 def test_a_slow_store(tmp_path: Path) -> None:

@@ -128,6 +128,20 @@ def test_a_killed_run_leaves_a_folder_that_the_next_one_removes(
     assert list(base.iterdir()) == []
 
 
+def test_two_runs_of_one_number(millrace_bin: Path, config: Path) -> None:
+    """In two containers that share the folder of run folders."""
+    command = ["unshare", "-rpf", "--kill-child", str(millrace_bin), "run", "-q", "-c", str(config), "--", "sh", "-c"]
+    script = "echo started; read line"
+    first, second = (
+        subprocess.Popen([*command, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    )
+    for one in (first, second):
+        assert one.stdout is not None and one.stdout.readline() == "started\n"
+    for one in (first, second):
+        one.communicate("\n", timeout=DEADLINE_S)
+        assert one.returncode == 0
+
+
 def test_stopped_worker_is_killed_in_the_end(serve: StartServe, config: Path) -> None:
     one = serve(config)
     one.wait_ready()

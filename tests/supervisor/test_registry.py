@@ -255,14 +255,14 @@ def test_a_killed_reader_while_a_worker_is_stopped(serve: StartServe, config: Pa
 def test_the_supervisor_ends_before_its_readers(serve: StartServe, config: Path) -> None:
     one = serve(config)
     script = """
-        import time, millrace
+        import sys, millrace
         data = millrace.IterableDataset("train", window=8)
         batches = iter(data.batches(1))
         print(len(next(batches)), flush=True)
+        sys.stdin.readline()
         try:
             while True:
                 next(batches)
-                time.sleep(0.05)
         except millrace.SupervisorGone as error:
             print("gone:", error)
         except StopIteration:
@@ -270,6 +270,7 @@ def test_the_supervisor_ends_before_its_readers(serve: StartServe, config: Path)
     """
     reader = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "MILLRACE_SOCKET": str(one.socket)},
@@ -278,7 +279,7 @@ def test_the_supervisor_ends_before_its_readers(serve: StartServe, config: Path)
     assert reader.stdout.readline() == "1\n"
     one.process.kill()
     one.process.wait()
-    out, _ = reader.communicate(timeout=DEADLINE_S)
+    out, _ = reader.communicate("go on\n", timeout=DEADLINE_S)
     assert out.startswith("gone: ")
     assert str(one.process.pid) in out
     assert reader.returncode == 0

@@ -111,8 +111,8 @@ static void count(struct mr_role *role)
 
 static void drain(struct mr_role *role)
 {
-    seen->drains++;
     seen->was_orphan = role->orphan;
+    seen->drains++;
 }
 
 static bool is_done(struct mr_role *role)

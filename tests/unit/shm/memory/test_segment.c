@@ -161,13 +161,16 @@ START_TEST(names_of_dead_runs_are_swept)
     close(fd);
     fd = shm_open(mine, O_RDWR | O_CREAT, 0600);
     close(fd);
-    ck_assert_uint_ge(mr_segment_sweep(), 1);
+    mr_segment_sweep(); /* a supervisor that starts beside us may have been faster */
     char path[96];
     snprintf(path, sizeof path, "/dev/shm%s", dead);
-    ck_assert_int_eq(access(path, F_OK), -1);
+    bool dead_is_there = access(path, F_OK) == 0;
     snprintf(path, sizeof path, "/dev/shm%s", mine);
-    ck_assert_int_eq(access(path, F_OK), 0);
-    shm_unlink(mine);
+    bool mine_is_there = access(path, F_OK) == 0;
+    shm_unlink(dead);
+    shm_unlink(mine); /* before an assertion: pytest looks for names that are left */
+    ck_assert(!dead_is_there);
+    ck_assert(mine_is_there);
 }
 END_TEST
 

@@ -124,7 +124,7 @@ static struct outcome *fetch_with(const struct fault_step *script, unsigned step
     bool stalls = false;
     for (unsigned i = 0; i < steps; i++)
         stalls |= script[i].kind == FAULT_STALL;
-    open_store(stalls ? 500 : 10000);
+    open_store(stalls ? 3000 : 10000);
     gcs.script = script;
     gcs.steps = steps;
     return fetch(whole());

@@ -137,7 +137,7 @@ static const struct {
 START_TEST(one_fault_is_repaired)
 {
     if (repaired[_i].step.fault == STALL_AFTER)
-        open_stalling(fault_server_host(server), 100000, 1000);
+        open_stalling(fault_server_host(server), 100000, 3000);
     if (_i % 2)
         fault_bucket_put(&bucket, "a/x", "before", 6); /* what is replaced is not taken for ours */
     play(&repaired[_i].step, 1);

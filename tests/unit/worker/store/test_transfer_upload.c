@@ -256,7 +256,7 @@ static const struct {
 START_TEST(one_fault_is_repaired)
 {
     if (repaired[_i].script[0].fault == STALL_AFTER)
-        open_stalling(fault_server_host(server), 100000, 1000);
+        open_stalling(fault_server_host(server), 100000, 3000);
     for (int any = 0; any <= 1; any++) { /* a session is safe to repeat with and without a precondition */
         struct mr_transfer_upload_request request = an_upload(SIZE, any ? MR_STORE_ANY : 0);
         request.rewind = rewind_data;

@@ -11,7 +11,7 @@
 static void open_for(enum bucket_fault fault)
 {
     if (fault == STALL_AFTER)
-        open_stalling(fault_server_host(server), 100000, 1000);
+        open_stalling(fault_server_host(server), 100000, 3000);
 }
 
 static struct mr_store_insert_request a_body(const char *body, uint64_t match)

@@ -54,8 +54,8 @@ static void open_store_with(int is_file, const char *const *options)
     scene_open((struct mr_store_options){.scheme = is_file ? MR_SCHEME_FILE : MR_SCHEME_GS,
                                          .bucket = is_file ? "" : "made",
                                          .endpoint = is_file ? NULL : endpoint,
-                                         .stall_timeout_ms = 1000},
-               10000);
+                                         .stall_timeout_ms = 10000},
+               100000);
 }
 
 static void open_one(int is_file)
