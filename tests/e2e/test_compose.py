@@ -262,7 +262,7 @@ def test_fake_gcs_server(fake_gcs: Server, read: Read) -> None:
 def clean(millrace_bin: Path, url: str, *arguments: str) -> dict[str, Any]:
     environment = {**os.environ, "STORAGE_EMULATOR_HOST": url}
     command = [str(millrace_bin), "clean", "--json", *arguments, "gs://odd"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
     assert result.returncode == 0, result.stderr
     return dict(json.loads(result.stdout))
 

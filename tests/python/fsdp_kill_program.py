@@ -1,9 +1,11 @@
-"""Trains with an FSDP strategy on the CPU, in a rank of torchrun, and may be killed in the middle.
+"""Trains with an FSDP strategy on the CPU, in a rank, and may be killed in the middle.
 
     fsdp_kill_program.py MODULE:CLASS FOLDER STEPS [async] [dtensor] [full] [kill=STEP] [resume=CHECKPOINT]
+        [meet=FILE]
 
 Saves into FOLDER every second step. Rank 0 says each step and its loss. The class takes the arguments of
-DatafluxFSDPStrategy, and may be in a file beside the program or on PYTHONPATH.
+DatafluxFSDPStrategy, and may be in a file beside the program or on PYTHONPATH. The ranks meet as torchrun has them
+meet, or by a FILE that is not there yet.
 """
 
 from __future__ import annotations
@@ -72,9 +74,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     name, folder, steps, *more = sys.argv[1:]
     options = dict(one.partition("=")[::2] for one in more)
-    # A launcher that was killed leaves ranks behind that wait for it: not for half an hour.
-    torch.distributed.init_process_group("gloo", timeout=datetime.timedelta(minutes=4))
-    world = torch.distributed.get_world_size()
+    # A rank whose others were killed does not wait for half an hour.
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.distributed.init_process_group(
+        "gloo",
+        f"file://{options['meet']}" if "meet" in options else "env://",
+        timeout=datetime.timedelta(minutes=4),
+        rank=rank,
+        world_size=world,
+    )
     more_arguments: dict[str, Any] = {"state_dict_type": "full" if "full" in options else "sharded"}
     if "dtensor" in options:
         more_arguments["device_mesh"] = init_device_mesh("cpu", (world,))

@@ -67,7 +67,7 @@ def test_the_examples(devstore: StartDevstore, tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=100,
+            timeout=250,
         )
         assert normal(done.stdout) == normal(output), f"$ {command}\n{done.stdout}"
 

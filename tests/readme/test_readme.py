@@ -48,7 +48,7 @@ def test_the_readme_s_python_runs(devstore: StartDevstore, millrace_bin: Path, t
     (tmp_path / "train.toml").write_text('[memory]\narena_bytes = "32MiB"\n')
     environment = os.environ | {"STORAGE_EMULATOR_HOST": devstore("--root", tmp_path / "store").url}
     command = [str(millrace_bin), "run", "-c", "train.toml", "--", sys.executable, "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     # 200 samples are 7 batches of 32 and less; the last state was taken when the loop had them all.
     assert done.stdout.split("\n")[-2] in ("state 0 200", "state 1 0")
