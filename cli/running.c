@@ -50,14 +50,15 @@ pid_t mr_running_parent(pid_t pid)
     return after && sscanf(after, ") %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* The supervisor that holds the folder's file "pid"; 0: none. Its record lock ends with the process; the folder's lock
- * would last until the last child has called exec (supervisor/run_folder.h). */
+/* The supervisor that holds the folder's file "pid"; 0: none, or one of another container, which has no number here.
+ * Its record lock ends with the process; the folder's lock would last until the last child has called exec
+ * (supervisor/run_folder.h). */
 static pid_t holder(int folder)
 {
     char text[16];
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     int fd = openat(folder, "pid", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool held = fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    bool held = fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK && lock.l_pid != 0;
     pid_t pid = held && read_all(fd, text, sizeof text) > 0 ? atoi(text) : 0;
     if (fd >= 0)
         close(fd);

@@ -129,17 +129,22 @@ def test_a_killed_run_leaves_a_folder_that_the_next_one_removes(
 
 
 def test_two_runs_of_one_number(millrace_bin: Path, config: Path) -> None:
-    """In two containers that share the folder of run folders."""
-    command = ["unshare", "-rpf", "--kill-child", str(millrace_bin), "run", "-q", "-c", str(config), "--", "sh", "-c"]
-    script = "echo started; read line"
+    """In two containers that share the folder of run folders. `millrace stat` finds the one of its container."""
+    inside = ["unshare", "-rmpf", "--mount-proc", "--kill-child"]
+    command = [*inside, str(millrace_bin), "run", "-q", "-c", str(config), "--", "sh", "-c"]
+    script = f"echo started; read line; env -u MILLRACE_SOCKET {millrace_bin} stat"
     first, second = (
         subprocess.Popen([*command, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
     )
-    for one in (first, second):
-        assert one.stdout is not None and one.stdout.readline() == "started\n"
-    for one in (first, second):
-        one.communicate("\n", timeout=DEADLINE_S)
-        assert one.returncode == 0
+    try:
+        for one in (first, second):
+            assert one.stdout is not None and one.stdout.readline() == "started\n"
+        said = [one.communicate("\n", timeout=DEADLINE_S)[0].splitlines()[0] for one in (first, second)]
+        assert all(line.startswith("supervisor 1 ") for line in said) and said[0] != said[1]  # each has a run's id
+    finally:
+        for one in (first, second):
+            one.kill()
+            one.wait()
 
 
 def test_stopped_worker_is_killed_in_the_end(serve: StartServe, config: Path) -> None:
