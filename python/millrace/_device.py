@@ -90,7 +90,10 @@ class Cuda:
         self._event.synchronize()
 
     def take(self, tensor: torch.Tensor) -> None:
-        tensor.record_stream(self._cuda.current_stream(self.device))
+        stream = self._cuda.current_stream(self.device)
+        for part in plain_parts(tensor):
+            if part.is_cuda:  # sizes of nested ones stay on the host
+                part.record_stream(stream)
 
     def register(self, address: int, size: int) -> str | None:
         status = self._cuda.cudart().cudaHostRegister(address, size, 1)  # portable: for every device of the process
@@ -107,6 +110,24 @@ class Cuda:
         """An error stays in the runtime until it is asked for, and would be reported as the next kernel's."""
         with contextlib.suppress(RuntimeError):
             torch.zeros(1, device=self.device)
+
+
+def plain_parts(tensor: Any) -> Iterator[torch.Tensor]:
+    """Dense tensors over all of its memory: record_stream() takes no others."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)  # of a subclass that wraps others, as nested ones are
+    if flatten is not None:
+        for name in flatten()[0]:
+            yield from plain_parts(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+    elif tensor.is_nested or tensor.is_quantized:
+        yield torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    else:
+        yield tensor
 
 
 def runtime_of(device: Any) -> Runtime:

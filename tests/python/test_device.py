@@ -196,6 +196,34 @@ def test_an_early_end_does_not_leave_a_reader_behind(mock: Mock) -> None:
         assert not before.thread.is_alive()
 
 
+def sparse(layout: torch.layout, **more: Any) -> torch.Tensor:
+    return torch.eye(4).to_sparse(layout=layout, **more)
+
+
+@pytest.mark.filterwarnings("ignore")  # betas and prototypes, of torch
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        (lambda: torch.zeros(3, 5)[:, 1:], 48),
+        (lambda: sparse(torch.sparse_coo), 2 * 4 * 8 + 16),
+        (lambda: sparse(torch.sparse_csr), 5 * 8 + 4 * 8 + 16),
+        (lambda: sparse(torch.sparse_csc), 5 * 8 + 4 * 8 + 16),
+        (lambda: sparse(torch.sparse_bsr, blocksize=(2, 2)), 3 * 8 + 2 * 8 + 32),
+        (lambda: sparse(torch.sparse_bsc, blocksize=(2, 2)), 3 * 8 + 2 * 8 + 32),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), 20),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), 20 + 3 * 8),
+        (lambda: torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8), 4),
+    ],
+)
+def test_the_dense_parts_of_any_tensor(make: Any, size: int) -> None:
+    """record_stream has a kernel for dense ones alone."""
+    parts = list(_device.plain_parts(make()))
+    for part in parts:
+        assert type(part) is torch.Tensor and part.layout is torch.strided
+        assert not part.is_nested and not part.is_quantized
+    assert sum(part.nbytes for part in parts) == size
+
+
 def test_an_older_iteration_is_over(mock: Mock) -> None:
     made = loader(persistent_workers=True)
     old = iter(made)
