@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import secrets
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -657,7 +658,7 @@ def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | E
 def _local_file(path: str) -> Iterator[Any]:
     """A file that gets its name once it is whole."""
     target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.part")
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with part.open("wb") as out:
             yield out

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +106,7 @@ static void save(const struct sso *sso, int64_t lifetime_s, const char *access, 
     put_member(&text, "registrationExpiresAt", sso->members[REGISTRATION].value);
     put_member(&text, "refreshToken", refresh ? refresh : sso->members[REFRESH].value);
     mr_text_puts(&text, "}");
-    snprintf(temporary, sizeof temporary, "%.4000s.%d.part", sso->path, (int)getpid());
+    snprintf(temporary, sizeof temporary, "%.4000s.%016" PRIx64 ".part", sso->path, mr_random64());
     int fd = text.failed ? -1 : open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0) {
         bool whole = write(fd, text.data, text.length) == (ssize_t)text.length;
