@@ -114,12 +114,14 @@ def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
     assert errors.count("millrace run") == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
 @pytest.mark.parametrize("job", [{}, {"LOCAL_WORLD_SIZE": "2"}, {"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "1"}])
 def test_containers_that_share_the_folder_of_run_folders(folder: MakeFolder, job: dict[str, str]) -> None:
     """Each is process 1 of its own, of the same job or of another."""
     code = "import sys, millrace; print(len(millrace.MapDataset(sys.argv[1])), flush=True); sys.stdin.read()"
     uri = folder(3).uri
-    each = [start(code, uri, within=("unshare", "-rmpf", "--mount-proc", "--kill-child"), **job) for _ in range(2)]
+    inside = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    each = [start(code, uri, within=inside, **job) for _ in range(2)]
     try:
         for process in each:
             assert process.stdout is not None and process.stdout.readline() == "3\n"
