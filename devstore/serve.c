@@ -151,10 +151,9 @@ static int serve_start(struct call *call, const char *method)
     return 0;
 }
 
-/* Once the reply is made, bytes of the body are only counted. */
+/* Once the reply is made, bytes of the body are dropped. */
 static void take_body(struct call *call, const char *bytes, size_t length)
 {
-    ds_counts_add(&call->serve->options.api->counts->bytes_in, length);
     if (call->answered)
         return;
     if (call->upload) {
@@ -368,6 +367,7 @@ static enum MHD_Result serve_handle(void *cls, struct MHD_Connection *connection
             return MHD_YES;
         charge(call, *upload_data_size);
         take_body(call, upload_data, *upload_data_size);
+        ds_counts_add(&call->serve->options.api->counts->bytes_in, *upload_data_size); /* then they are kept */
         *upload_data_size = 0;
         return MHD_YES;
     }

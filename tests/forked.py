@@ -186,6 +186,8 @@ def _serve(listener: socket.socket) -> dict[str, Any] | None:
                 events.register(connection, selectors.EVENT_READ)
             elif isinstance(key.fileobj, socket.socket):
                 connection = key.fileobj
+                if connection not in open_ones:  # its child's end came first, in this round
+                    continue
                 events.unregister(connection)
                 got = None if connection in children else _request(connection)
                 if got is None:  # its end: with it goes what runs for it

@@ -6,6 +6,7 @@ python -m tests.environment.conditions prints the table of docs/testing.md.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import resource
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.serve import wait_for
 from tests.torture.scenes import BIN, BUILD, CONFIG, NEW, OBJECTS, SIZE
 
 HANG_S = 150.0
@@ -130,6 +132,13 @@ def german(place: Place) -> dict[str, str | None]:
     return {"LC_ALL": "de_DE.UTF-8", "LOCPATH": _locales[0].name}
 
 
+def removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.rmdir()
+        return True
+    return False
+
+
 @contextlib.contextmanager
 def small_cgroup(place: Place) -> Iterator[None]:
     """A group of 48 MiB that the program enters by its own hand: $G."""
@@ -149,8 +158,8 @@ def small_cgroup(place: Place) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):
-                group.rmdir()
+            # A private supervisor ends a moment after its program.
+            wait_for(functools.partial(removed, group), "processes stay in the group")
         return
     raise Unavailable("no memory cgroup can be made here")
 

@@ -142,6 +142,7 @@ def folders(names: list[str]) -> set[str]:
 
 def test_listings_are_kept_for_a_while(stores: Stores, system: Any) -> None:
     folder = f"kept-{system.scheme}"
+    system = type(system)(listings_expiry_time=1000)  # not the default's 10 s
     stores.put(f"{folder}/a", b"1")
     assert system.ls(f"bucket/{folder}", detail=False) == [f"bucket/{folder}/a"]
     stores.put(f"{folder}/b", b"2")  # past this process

@@ -33,7 +33,7 @@ arena_bytes = "20MiB"
 @pytest.fixture
 def server(devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     started = devstore(
-        "--memory", "--s3-key", f"{ACCESS}:{SECRET}", "--s3-session-s", "2", "--synthetic", f"{MADE}:2500:100"
+        "--memory", "--s3-key", f"{ACCESS}:{SECRET}", "--s3-session-s", "6", "--synthetic", f"{MADE}:2500:100"
     )
     create_bucket(started.url, BUCKET)
     for name, value in s3_environment(started.url).items():
