@@ -355,14 +355,22 @@ def test_a_worker_that_waits_ends_soon_after_its_main_process(slow: tuple[str, S
     wait_for(lambda: not any(alive(pid) for pid in workers))
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("loader", ["millrace.DataLoader", "torch.utils.data.DataLoader"])
-def test_a_worker_with_a_batch_for_a_dead_main_process_ends(socket: str, hundred: Folder, loader: str) -> None:
-    """It does not fit the pipe, whose other end the workers have too: torch waits for ever until it is read."""
+def test_a_worker_with_a_batch_for_a_dead_main_process_ends(
+    socket: str, hundred: Folder, loader: str, late: bool
+) -> None:
+    """It does not fit the pipe, whose other end the workers have too: torch waits for ever until it is read. Late: one
+    begins after that death, and torch takes whom it sees then for its main process."""
     code = f"""
-        import sys, time, millrace, torch
-        ds = millrace.IterableDataset(sys.argv[1], transform=lambda lease: bytes(1000), batch_size=100)
-        arguments = dict(batch_size=100) if {loader!r}.startswith("millrace") else dict(batch_size=None)
-        steps = iter({loader}(ds, num_workers=2, collate_fn=list, **arguments))
+        import os, sys, time, millrace, torch
+        main = os.getpid()
+        def begin(worker):
+            while {late} and worker == 1 and os.getppid() == main:
+                time.sleep(0.01)
+        ds = millrace.IterableDataset(sys.argv[1], transform=lambda lease: bytes(2000), batch_size=50)
+        arguments = dict(batch_size=50) if {loader!r}.startswith("millrace") else dict(batch_size=None)
+        steps = iter({loader}(ds, num_workers=2, collate_fn=list, worker_init_fn=begin, **arguments))
         inner = getattr(steps, "_batches", steps)
         print(*[worker.pid for worker in inner._workers], flush=True)
         time.sleep(1000)
