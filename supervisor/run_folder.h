@@ -1,10 +1,10 @@
 /*
  * run_folder.h - where a run's socket lies: a folder of its own, 0700, with the socket 0600 in it.
  *
- * $XDG_RUNTIME_DIR/millrace/run-PID-RANDOM, or below /tmp/millrace-UID. The folder is locked (flock) for the run's life,
- * so that the next start can find and remove what a killed supervisor has left. A child has that lock and the socket
- * too from its fork to its exec, which may come long after its parent's death on a busy machine: a process that asks
- * whether the supervisor itself lives looks at the record lock (fcntl) of the file "pid", which a fork does not
+ * $XDG_RUNTIME_DIR/millrace/run-PID-RANDOM, or below /tmp/millrace-UID. The folder is locked (flock) for the run's
+ * life, so that the next start can find and remove what a killed supervisor has left. A child has that lock and the
+ * socket too from its fork to its exec, which may come long after its parent's death on a busy machine: a process that
+ * asks whether the supervisor itself lives looks at the record lock (fcntl) of the file "pid", which a fork does not
  * inherit.
  */
 #ifndef MR_SUPERVISOR_RUN_FOLDER_H

@@ -63,9 +63,9 @@ def global_order(ranks: list[Seen]) -> list[list[str]]:
 
 
 def test_two_ranks_two_workers(icons: tuple[Server, dict[str, str]], tmp_path: Path, millrace_bin: Path) -> None:
-    """Complete and right with one fetch worker and with four, and the same order with both."""
+    """Complete and right with 1, 2 and 4 fetch workers, and the same order with each."""
     orders = []
-    for workers in (1, 4):
+    for workers in (1, 2, 4):
         supervisor = start_supervisor(millrace_bin, tmp_path, icons[0].url, f"[fetch]\nworkers = {workers}\n")
         try:
             ranks = run_ranks(supervisor, tmp_path, 2, workers=2, seed=3)
@@ -73,7 +73,7 @@ def test_two_ranks_two_workers(icons: tuple[Server, dict[str, str]], tmp_path: P
             assert supervisor.stop() == 0
         check_complete(ranks, icons[1])
         orders.append(global_order(ranks))
-    assert orders[0] == orders[1]
+    assert orders[0] == orders[1] == orders[2]
     names = [name for step in orders[0] for name in step]
     assert names != sorted(names)
 

@@ -64,10 +64,10 @@ Attempt = Callable[..., subprocess.CompletedProcess[str]]
 def attempt(bucket: Path, devstore: StartDevstore, millrace_bin: Path, tmp_path: Path) -> Attempt:
     """Reads the bucket through a supervisor with this configuration, from a store with these flags."""
 
-    def run(toml: str = "", *flags: str, code: str = READ_ALL) -> subprocess.CompletedProcess[str]:
+    def run(toml: str = IMPATIENT, *flags: str, code: str = READ_ALL) -> subprocess.CompletedProcess[str]:
         server = devstore("--root", bucket, *flags)
         stalling = STALLING if any(flag.startswith("stall:") for flag in flags) else ""
-        supervisor = start_supervisor(millrace_bin, tmp_path, server.url, (toml or IMPATIENT) + stalling)
+        supervisor = start_supervisor(millrace_bin, tmp_path, server.url, toml + stalling)
         try:
             return python(code, supervisor.environment)
         finally:
@@ -111,7 +111,7 @@ def test_passing_faults_are_repeated(attempt: Attempt, fault: str) -> None:
     ],
 )
 def test_lasting_faults_end_in_an_exception(attempt: Attempt, fault: str, exception: str, word: str) -> None:
-    result = attempt("", "--fault", fault)
+    result = attempt(IMPATIENT, "--fault", fault)
     expect(result, exception, word)
 
 

@@ -379,10 +379,16 @@ def test_a_worker_with_a_batch_for_a_dead_main_process_ends(
     assert process.stdout is not None
     workers = [int(word) for word in process.stdout.readline().split()]
     assert len(workers) == 2
-    wait_for(lambda: any(writes_to_a_pipe(pid) for pid in workers))
-    process.kill()
-    process.communicate(timeout=100)
-    wait_for(lambda: not any(alive(pid) for pid in workers))
+    try:
+        wait_for(lambda: any(writes_to_a_pipe(pid) for pid in workers))
+        process.kill()
+        process.communicate(timeout=100)
+        wait_for(lambda: not any(alive(pid) for pid in workers))
+    except BaseException:  # nothing else would ever end them
+        process.kill()
+        for pid in filter(alive, workers):
+            os.kill(pid, signal.SIGKILL)
+        raise
 
 
 def writes_to_a_pipe(pid: int) -> bool:
