@@ -205,15 +205,15 @@ def test_run_sets_the_socket(millrace_bin: Path, config: Path, runtime: Path) ->
 
 SHOW_SIGNALS = """
 import os, signal, sys
-def show(number, frame):  # not by print: a signal may come while a print is under way
+# Blocked, and taken one by one: a handler would wait until pause() returns if its signal comes just before the call.
+shown = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT}
+signal.pthread_sigmask(signal.SIG_BLOCK, shown)
+os.write(1, b"ready\\n")
+while True:
+    number = signal.sigwait(shown)
     os.write(1, (signal.Signals(number).name + "\\n").encode())
     if number == signal.SIGTERM:
         sys.exit(3)
-for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
-    signal.signal(number, show)
-os.write(1, b"ready\\n")
-while True:
-    signal.pause()
 """
 
 
