@@ -7,7 +7,7 @@ import signal
 import urllib.request
 from pathlib import Path
 
-from tests.serve import StartServe, Supervisor, wait_for, workers
+from tests.serve import StartServe, Supervisor, alive, wait_for, workers
 from tests.stores import put, temporary
 from tests.supervisor.saver import Saver
 
@@ -22,11 +22,18 @@ def uploads(bucket: Store) -> list[str]:
         return re.findall("<Key>(.*?)</Key>", reply.read().decode())
 
 
+def kill_writers(one: Supervisor) -> None:
+    """A busy machine ends them only after a while, and until then what they hold is theirs."""
+    writers = workers(one.process.pid, "write")
+    for pid in writers:
+        kill(pid)
+    wait_for(lambda: not any(alive(pid) for pid in writers), "a write worker outlives SIGKILL")
+
+
 def kill_run(one: Supervisor, trainer: Saver) -> None:
     """All at once: nobody is started again, and nobody takes anything back."""
     one.process.send_signal(signal.SIGSTOP)
-    for pid in workers(one.process.pid, "write"):
-        kill(pid)
+    kill_writers(one)
     one.kill()
     trainer.kill()
 
@@ -73,8 +80,7 @@ def test_five_jobs_with_one_name(serve: StartServe, config: Path, store: StartSt
         kill_run(one, trainer)
     stopped = jobs[2][0]
     stopped.process.send_signal(signal.SIGSTOP)
-    for pid in workers(stopped.process.pid, "write"):
-        kill(pid)
+    kill_writers(stopped)
 
     sixth = serve(config, **bucket.env)
     trainer = saver(sixth.socket)
