@@ -33,14 +33,14 @@ def wait_for(what: Callable[[], Any], why: object = "it never happened", deadlin
 def children(pid: int) -> dict[int, list[str]]:
     """pid -> words of the command line of each living child."""
     found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):  # not */stat: glob looks whether it is there, and fails if it goes
         try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-            words = (stat.parent / "cmdline").read_bytes().decode().split("\0")
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            words = (folder / "cmdline").read_bytes().decode().split("\0")
         except (OSError, IndexError, UnicodeDecodeError):
             continue
         if int(fields[1]) == pid and fields[0] != "Z":
-            found[int(stat.parent.name)] = words
+            found[int(folder.name)] = words
     return found
 
 

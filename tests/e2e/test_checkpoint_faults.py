@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from millrace import ChangedError, Error, checkpoint
-from tests.conftest import StartDevstore
+from tests.conftest import StartDevstore, our_processes
 from tests.e2e.proxy import Answer, Proxy, Request
 from tests.serve import Supervisor, start_supervisor
 from tests.stores import put, temporary
@@ -233,14 +234,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_disk(start: Start, small_disk: Path, millrace_bin: Path, tmp_path: Path) -> None:
+def test_a_full_disk(start: Start, small_disk: Path) -> None:
     start()
     target = small_disk / "model.pt"
     saved = checkpoint.writer(target)
     saved.write(OLD)
     saved.close()
     if not os.path.ismount(small_disk):  # pragma: no cover - containers without the right to mount
-        limit_file_sizes(millrace_bin)
+        limit_file_sizes()
     file = checkpoint.writer(target)
     with pytest.raises(OSError, match=r"model\.pt"):
         for _ in range(10):
@@ -250,11 +251,7 @@ def test_a_full_disk(start: Start, small_disk: Path, millrace_bin: Path, tmp_pat
     assert [p.name for p in small_disk.iterdir()] == ["model.pt"]
 
 
-def limit_file_sizes(millrace_bin: Path) -> None:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"millrace-worker") and b"write" in words:
-            subprocess.run(["prlimit", f"--pid={folder.name}", "--fsize=8388608"], check=True)
+def limit_file_sizes() -> None:  # of this test's write workers
+    for pid, line in our_processes().items():
+        if "millrace-worker write" in line:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (8 << 20, 8 << 20))

@@ -78,11 +78,11 @@ class Job:
 
 def kill_node(process: subprocess.Popen[Any]) -> None:
     """What happens when a machine goes: every process of the session, at once and without a word."""
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = status.read_text().rsplit(")", 1)[1].split()
+            words = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             if int(words[3]) == process.pid:  # its session
-                os.kill(int(status.parent.name), signal.SIGKILL)
+                os.kill(int(folder.name), signal.SIGKILL)
         except (OSError, ValueError, IndexError):
             continue
     process.wait()

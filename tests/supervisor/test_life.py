@@ -400,11 +400,11 @@ def test_a_standard_error_that_nobody_reads(millrace_bin: Path, config: Path, tm
 def states(parent: int) -> dict[int, tuple[str, str]]:
     """pid -> name and state of each child, dead ones too."""
     found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            head, _, rest = stat.read_text().rpartition(")")
+            head, _, rest = (folder / "stat").read_text().rpartition(")")
             if int(rest.split()[1]) == parent:
-                found[int(stat.parent.name)] = (head.partition("(")[2], rest.split()[0])
+                found[int(folder.name)] = (head.partition("(")[2], rest.split()[0])
     return found
 
 
