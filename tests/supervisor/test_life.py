@@ -207,7 +207,7 @@ SHOW_SIGNALS = """
 import os, signal, sys
 # Blocked, and taken one by one: a handler would wait until pause() returns if its signal comes just before the call.
 shown = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT}
-signal.pthread_sigmask(signal.SIG_BLOCK, shown)
+assert not signal.pthread_sigmask(signal.SIG_BLOCK, shown)  # the supervisor's own mask is not passed on
 os.write(1, b"ready\\n")
 while True:
     number = signal.sigwait(shown)
