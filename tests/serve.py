@@ -4,13 +4,14 @@ longer than a test, a module's fixture calls start_supervisor().
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,24 @@ def wait_for(what: Callable[[], Any], why: object = "it never happened", deadlin
         time.sleep(0.02)
 
 
+def processes() -> Iterator[tuple[int, str, list[str]]]:
+    """pid, name, and the fields of /proc/PID/stat behind it ([0] state, [1] parent, [3] session), dead ones too."""
+    for folder in Path("/proc").glob("[0-9]*"):  # not */stat: glob looks whether it is there, and fails if it goes
+        try:
+            head, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
+        except OSError:  # it has ended
+            continue
+        if fields := rest.split():
+            yield int(folder.name), head.partition("(")[2], fields
+
+
 def children(pid: int) -> dict[int, list[str]]:
     """pid -> words of the command line of each living child."""
     found = {}
-    for folder in Path("/proc").glob("[0-9]*"):  # not */stat: glob looks whether it is there, and fails if it goes
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
-        except (OSError, IndexError, UnicodeDecodeError):
-            continue
+    for child, _, fields in processes():
         if int(fields[1]) == pid and fields[0] != "Z":
-            found[int(folder.name)] = words
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                found[child] = Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
     return found
 
 
@@ -62,6 +70,13 @@ def alive(pid: int) -> bool:
         return (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def kill_and_wait(*pids: int) -> None:
+    """A busy machine ends them only after a while, and until then what they hold is theirs."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not any(alive(pid) for pid in pids), "a process outlives SIGKILL")
 
 
 @dataclass

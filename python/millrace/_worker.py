@@ -44,6 +44,7 @@ def is_orphan() -> bool:
 
 
 def _has_ended(pid: int) -> bool:
+    # Not multiprocessing's is_alive(): the pipe that it looks at stays open in the workers that were forked later.
     try:
         fd = os.pidfd_open(pid)
     except OSError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import pytest
 
 from tests.conftest import Server, free_port, start_devstore
 from tests.e2e.common import RUN_TIMEOUT_S, Seen, icon_files, make_bucket, read_seen
+from tests.serve import processes, strike
 
 NODE = Path(__file__).with_name("node.py")
 TORCHRUN = Path(sys.executable).with_name("torchrun")
@@ -78,13 +78,9 @@ class Job:
 
 def kill_node(process: subprocess.Popen[Any]) -> None:
     """What happens when a machine goes: every process of the session, at once and without a word."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(words[3]) == process.pid:  # its session
-                os.kill(int(folder.name), signal.SIGKILL)
-        except (OSError, ValueError, IndexError):
-            continue
+    for pid, _, fields in processes():
+        if int(fields[3]) == process.pid:  # its session
+            strike(pid)
     process.wait()
 
 

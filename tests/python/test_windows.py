@@ -257,15 +257,11 @@ def test_fetch_workers_that_are_killed(
     want = in_blocks(store, ds) if arguments else store.samples
     got: Samples = []
     kills = 0
-
-    def both() -> list[int]:
-        found = supervisor.workers("fetch")
-        return found if len(found) == 2 else []
-
     for step, batch in enumerate(ds.batches()):
         got += keep(batch)
         if step % 8 == 0:
-            kills += strike(wait_for(both, "no other fetch worker came")[step // 8 % 2])
+            both = wait_for(lambda: len(w := supervisor.workers("fetch")) == 2 and w, "no other fetch worker came")
+            kills += strike(both[step // 8 % 2])
     assert got == want and kills > 3
 
 

@@ -7,11 +7,11 @@ import signal
 import urllib.request
 from pathlib import Path
 
-from tests.serve import StartServe, Supervisor, alive, wait_for, workers
+from tests.serve import StartServe, Supervisor, kill_and_wait, wait_for, workers
 from tests.stores import put, temporary
 from tests.supervisor.saver import Saver
 
-from .test_write_workers import MIB, PART, StartSaver, StartStore, Store, config, kill, saver, store
+from .test_write_workers import MIB, PART, StartSaver, StartStore, Store, config, saver, store
 
 __all__ = ["config", "saver", "store"]  # fixtures
 
@@ -22,18 +22,10 @@ def uploads(bucket: Store) -> list[str]:
         return re.findall("<Key>(.*?)</Key>", reply.read().decode())
 
 
-def kill_writers(one: Supervisor) -> None:
-    """A busy machine ends them only after a while, and until then what they hold is theirs."""
-    writers = workers(one.process.pid, "write")
-    for pid in writers:
-        kill(pid)
-    wait_for(lambda: not any(alive(pid) for pid in writers), "a write worker outlives SIGKILL")
-
-
 def kill_run(one: Supervisor, trainer: Saver) -> None:
     """All at once: nobody is started again, and nobody takes anything back."""
     one.process.send_signal(signal.SIGSTOP)
-    kill_writers(one)
+    kill_and_wait(*workers(one.process.pid, "write"))
     one.kill()
     trainer.kill()
 
@@ -80,7 +72,7 @@ def test_five_jobs_with_one_name(serve: StartServe, config: Path, store: StartSt
         kill_run(one, trainer)
     stopped = jobs[2][0]
     stopped.process.send_signal(signal.SIGSTOP)
-    kill_writers(stopped)
+    kill_and_wait(*workers(stopped.process.pid, "write"))
 
     sixth = serve(config, **bucket.env)
     trainer = saver(sixth.socket)

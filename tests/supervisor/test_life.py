@@ -12,7 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, children, listens, wait_for, workers
+from tests.serve import (
+    DEADLINE_S,
+    StartServe,
+    Supervisor,
+    alive,
+    children,
+    kill_and_wait,
+    listens,
+    processes,
+    wait_for,
+    workers,
+)
 
 
 def run(millrace: Path, config: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -399,13 +410,7 @@ def test_a_standard_error_that_nobody_reads(millrace_bin: Path, config: Path, tm
 
 def states(parent: int) -> dict[int, tuple[str, str]]:
     """pid -> name and state of each child, dead ones too."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            head, _, rest = (folder / "stat").read_text().rpartition(")")
-            if int(rest.split()[1]) == parent:
-                found[int(folder.name)] = (head.partition("(")[2], rest.split()[0])
-    return found
+    return {pid: (name, fields[0]) for pid, name, fields in processes() if int(fields[1]) == parent}
 
 
 # Process 1 of a container; a process that took the orphans of its own over and became `millrace run`; a shell that has
@@ -418,11 +423,6 @@ ADOPTING = {
     ],
     "shell": ["sh", "-c", 'sleep 301 & sleep 302 & exec "$@"', "sh"],
 }
-
-
-def kill_and_wait(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize("kind", list(ADOPTING))
