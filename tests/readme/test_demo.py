@@ -1,4 +1,4 @@
-"""`make demo`, with fewer epochs: it learns, resumes with the same samples, draws its picture, and cleans up."""
+"""`make demo`, with one epoch: it learns, resumes with the same samples, draws its picture, and cleans up."""
 
 from __future__ import annotations
 
@@ -12,33 +12,31 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.serve import DEADLINE_S, wait_for
+from tests.serve import DEADLINE_S, children, wait_for
 
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 
 
+@pytest.mark.timeout(600)  # torch is imported six times, by two ranks and torchrun: 45 s alone, 220 s in a slow CI
 @pytest.mark.parametrize(
-    ("store", "filled", "state", "epochs"),
+    ("store", "filled", "state"),
     [
-        ("gs", "6,296 objects", "{out}/state.pt", 2),
-        ("s3", "6,296 samples in 21 tar shards", "s3://icons/checkpoints/state.pt", 1),
+        ("gs", "6,296 objects", "{out}/state.pt"),
+        ("s3", "6,296 samples in 21 tar shards", "s3://icons/checkpoints/state.pt"),
     ],
 )
-def test_the_demo_learns_and_resumes(store: str, filled: str, state: str, epochs: int, tmp_path: Path) -> None:
-    """Stopped in its last epoch, of 99 steps."""
+def test_the_demo_learns_and_resumes(store: str, filled: str, state: str, tmp_path: Path) -> None:
+    """One epoch, of 99 steps, stopped in its middle."""
     out = tmp_path / "out"
-    stop = 99 * (epochs - 1) + 51
-    command = [*DEMO, "--store", store, "--epochs", str(epochs), "--stop-after", str(stop), "--out", str(out)]
+    command = [*DEMO, "--store", store, "--epochs", "1", "--stop-after", "51", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     assert f"{filled} at http://" in done.stdout
-    assert f"stopped in epoch {epochs} after step 51; state in {state.format(out=out)}\n" in done.stdout
+    assert f"stopped in epoch 1 after step 51; state in {state.format(out=out)}\n" in done.stdout
     same = re.findall(r"rank (\d): the ([\d,]+) samples after the resume are the same, in the same order", done.stdout)
     assert sorted(rank for rank, _ in same) == ["0", "1"]
     assert sum(int(count.replace(",", "")) for _, count in same) == 6296 - 51 * 64
     score = json.loads((out / "score.json").read_text())
-    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+), accuracy", done.stdout)]
-    assert losses == sorted(losses, reverse=True) and len(losses) == epochs
     assert score["held_out_accuracy"] > score["largest_class"] + 0.1
     assert (out / "throughput.png").read_bytes().startswith(b"\x89PNG")
     assert not (out / "store").exists()
@@ -49,6 +47,7 @@ def test_the_demo_names_the_stores_it_knows() -> None:
     assert done.returncode == 2 and "invalid choice: 'gcs' (choose from" in done.stderr
 
 
+@pytest.mark.timeout(600)  # more than its waits together
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_cleans_up_when_it_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -67,7 +66,5 @@ def test_the_demo_cleans_up_when_it_is_stopped(number: signal.Signals, tmp_path:
 
 def _trains(pid: int) -> bool:
     """Whether its `millrace run` has started torchrun."""
-    listed = subprocess.run(["ps", "-ww", "-eo", "ppid,pid,args"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    runs = {row[1] for row in rows if row[0] == str(pid) and "millrace run" in row[2]}
-    return any(row[0] in runs and "torchrun" in row[2] for row in rows)
+    runs = [child for child, words in children(pid).items() if words[1:2] == ["run"]]
+    return any("torchrun" in word for run in runs for words in children(run).values() for word in words)
