@@ -23,7 +23,7 @@ from tests.serve import Supervisor, start_supervisor, strike
 ICONS = 6296
 FEW = "22x22/"  # a part of them, where all would show no more
 
-pytestmark = pytest.mark.timeout(300)  # each starts up to eight processes that import torch
+pytestmark = pytest.mark.timeout(600)  # each starts up to eight processes that import torch
 
 
 @pytest.fixture(scope="module")

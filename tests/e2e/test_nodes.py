@@ -21,7 +21,7 @@ NODE = Path(__file__).with_name("node.py")
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 OBJECTS = 1500
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

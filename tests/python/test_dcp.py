@@ -719,7 +719,7 @@ def test_asynchronous_saves_of_sharded_tensors_that_change(names: str, in_proces
 
 
 @newer_torch
-@pytest.mark.timeout(300)  # several launches of up to four ranks
+@pytest.mark.timeout(600)  # several launches of up to four ranks
 @pytest.mark.parametrize("kind", ["plain", "dtensor", "sharded"])
 @pytest.mark.parametrize(
     ("names", "world"),

@@ -20,7 +20,7 @@ arena_bytes = "20MiB"
 """
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_it_goes_on_with_fewer_ranks(tmp_path: Path, millrace_bin: Path) -> None:
     supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:9", CONFIG)
 

@@ -17,7 +17,7 @@ from tests.serve import DEADLINE_S, children, wait_for
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
 
 
-@pytest.mark.timeout(600)  # torch is imported six times, by two ranks and torchrun: 45 s alone, 220 s in a slow CI
+@pytest.mark.timeout(600)  # 45 s alone, 220 s in a slow CI
 @pytest.mark.parametrize(
     ("store", "filled", "state"),
     [

@@ -13,7 +13,7 @@ import pytest
 from tests import forked
 from tests.conftest import ROOT, StartDevstore
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 SEGMENTATION = ROOT / "examples" / "segmentation.py"
 CHECKPOINTS = ROOT / "examples" / "checkpoints.py"
