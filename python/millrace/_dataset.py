@@ -76,7 +76,10 @@ class Dataset(Reported):
 
     @classmethod
     def from_objects(cls: type[Self], uris: Iterable[str], **arguments: Any) -> Self:
-        """A data set of exactly these objects, each named by its URI; the other arguments are those of the class."""
+        """A data set of exactly these objects, each named by its URI: in the order of their names, and none twice.
+
+        The other arguments are those of the class.
+        """
         return cls(cast(Any, _Objects(_arguments.uris(uris))), **arguments)
 
     @property

@@ -215,7 +215,9 @@ class Batches:
         self._dataset, self._batch_size = dataset, batch_size
 
     def __len__(self) -> int:
-        return self._dataset._plan(self._dataset._loop(self._batch_size)).steps
+        dataset = self._dataset
+        epoch, cursor = dataset._progress.next()
+        return dataset._plan(dataset._loop(self._batch_size)._replace(epoch=epoch, cursor=cursor)).steps
 
     def __iter__(self) -> Iterator[list[Any]]:
         dataset = self._dataset

@@ -15,6 +15,7 @@ from torch.utils.data._utils.collate import default_convert
 from . import _arguments, _shuffle, _timing, _torch, _trace
 from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
+from ._draws import Draws
 from ._epochs import Epochs
 from ._errors import Error
 from ._iterable import Failed, IterableDataset, log_left_out
@@ -25,6 +26,9 @@ from ._shuffle import Shuffle
 
 Collate = Callable[[Any], Any]
 _MISSING: Any = object()
+# In the DataLoader's own words; the rest torch itself refuses.
+_MAY_BE_SET = {"collate_fn", "worker_init_fn", "timeout", "pin_memory", "generator", "multiprocessing_context"}
+_MAY_BE_SET |= {"prefetch_factor", "pin_memory_device"}
 WINDOW = 256  # what to announce ahead for; the configuration's default of lanes.window
 
 
@@ -33,7 +37,10 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     The order depends on (digest, seed, epoch) alone. The state records what the loop has been given, and serves any
     number of ranks and workers. `iter` begins at the epoch and cursor that were loaded or set; after the last batch, or
-    a `break`, comes the next epoch. `len` is the steps of this rank from the current cursor.
+    a `break`, comes the next epoch. `len` is the steps of this rank that `iter` would begin now. After an exception the
+    iteration is over, as after a `break`: once more, `next` raises Error, and not the StopIteration of a whole epoch.
+
+    As of torch's, worker_init_fn, collate_fn, timeout and the like may be set later, for workers that start then.
 
     batch_size defaults to the data set's, else 1; None gives single samples. shuffle and seed are the data set's for
     an IterableDataset, and given here for a MapDataset. tail is "short", "drop" (as drop_last=True) or "pad".
@@ -109,7 +116,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._batch_source = self._batch_source_of(dataset, order, sampled)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
-            self._inner = self._batch_source.loader(collate_fn, workers, batch_size is None)
+            self._single = batch_size is None
+            self._inner = self._batch_source.loader(collate_fn, workers, self._single)
         self._listing = dataset._source.number  # which the workers read
         self._inner._millrace_device = check_device(device, pin_memory)
         self._meter = _timing.LoopMeter(num_workers, self._batch_source.client, self._inner.sent)
@@ -119,7 +127,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """The source of the batches; ValueError for arguments that do not go together."""
         if isinstance(dataset, IterableDataset):
             refuse(sampled, "a sampler is for a MapDataset")
-            given = (order.shuffle, order.seed, order.block_bytes, order.mix_blocks)
+            unsaid = order.shuffle is False and not dataset._shuffle.on  # as torch takes it
+            given = (None if unsaid else order.shuffle, order.seed, order.block_bytes, order.mix_blocks)
             refuse(given != (None,) * 4, "shuffle, seed, block_bytes and mix_blocks are given to the IterableDataset")
             refuse(order.has_rank(), "rank and world_size are given to the IterableDataset")
             return _Iterated(dataset, order.batch, order.tail or dataset._tail)
@@ -130,6 +139,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         refuse(order.has_rank(), "with a sampler, rank and world_size are the sampler's")
         batches = cast(Any, self).batch_sampler
         return _UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What torch lets a program set after the loader was made, as Lightning sets worker_init_fn."""
+        inner = self.__dict__.get("_inner")
+        if name == "num_workers" and inner is not None:
+            raise ValueError("num_workers is fixed once a millrace.DataLoader is made: make a new one")
+        super().__setattr__(name, value)
+        if inner is not None and name in _MAY_BE_SET:
+            setattr(inner, name, _collate(value, self._single) if name == "collate_fn" else value)
 
     def __iter__(self) -> Any:
         self._end_useless_workers()
@@ -235,6 +253,7 @@ class _Iteration(Iterator[Any]):
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
+        self._failure = ""  # what has ended it, until that was said
         self._number = epochs.begin(source.progress.epoch, *source.rank())
         self._persistent = inner.persistent_workers
         self._batches: Iterator[Any] | None = iter(inner)
@@ -246,6 +265,7 @@ class _Iteration(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._batches is None:
+            self._say_failure()
             raise StopIteration
         self._batch_source.progress.check(self._serial)
         asked = self._meter.ask()
@@ -263,7 +283,8 @@ class _Iteration(Iterator[Any]):
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
             self._batch_source.progress.finish()
             raise
-        except BaseException:
+        except BaseException as error:
+            self._failure = _last_line(error)
             self._abandon()
             raise
         self._meter.take(asked, timed.times, timed.arrived)
@@ -276,6 +297,17 @@ class _Iteration(Iterator[Any]):
         except Exception:
             pass
 
+    def _say_failure(self) -> None:
+        """Once, to a loop that goes on after an exception: StopIteration alone would say that it has all batches."""
+        failure, self._failure = self._failure, ""
+        if failure:
+            of = "" if self._steps is None else f" of {self._steps}"
+            raise Error(
+                f"this iteration has ended after {self._step}{of} steps, with {failure}. on_error='skip' leaves out "
+                "what cannot be used, 'replace' puts another sample there; load_state_dict(state_dict()) has the next "
+                "iteration go on here"
+            )
+
     def _abandon(self) -> None:
         """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
         batches, self._batches = self._batches, None
@@ -283,6 +315,12 @@ class _Iteration(Iterator[Any]):
         shut_down = getattr(batches, "_shutdown_workers", None)
         if shut_down is not None and not self._persistent:
             shut_down()
+
+
+def _last_line(error: BaseException) -> str:
+    """Of an exception of a worker torch makes a text with the worker's traceback."""
+    name, text = type(error).__name__, str(error).strip().rpartition("\n")[2]
+    return text if text.startswith(name) else f"{name}: {text}"
 
 
 class _Inner(Transported):
@@ -326,6 +364,11 @@ class _BatchSource:
         raise NotImplementedError
 
     def steps(self) -> int:
+        """Of the iteration that would begin now."""
+        raise NotImplementedError
+
+    def left(self) -> int:
+        """Of the present iteration, or of the epoch whose state was loaded."""
         raise NotImplementedError
 
     def cursor_after(self, step: int) -> int:
@@ -361,13 +404,15 @@ class _Planned(_BatchSource):
     def rank(self) -> tuple[int, int]:
         return _arguments.resolve_rank(*self._ranks)
 
-    def _loop(self) -> Loop:
+    def _loop(self, cursor: int | None = None) -> Loop:
+        """Of the iteration that would begin now, or from that cursor of the present epoch."""
         rank, world = self.rank()
         at = self.progress
-        return Loop(at.epoch, at.cursor, at.seed, self._batch, world, rank, *(at.blocks or ()))
+        epoch, cursor = at.next() if cursor is None else (at.epoch, cursor)
+        return Loop(epoch, cursor, at.seed, self._batch, world, rank, *(at.blocks or ()))
 
-    def _new_plan(self) -> Plan:
-        return self._dataset._source.plan(self._loop(), self._shuffle, self._tail)
+    def _new_plan(self, cursor: int | None = None) -> Plan:
+        return self._dataset._source.plan(self._loop(cursor), self._shuffle, self._tail)
 
     def begin(self) -> int:
         self._plan = self._new_plan()
@@ -376,6 +421,9 @@ class _Planned(_BatchSource):
 
     def steps(self) -> int:
         return self._new_plan().steps
+
+    def left(self) -> int:
+        return self._new_plan(self.progress.cursor).steps
 
     def cursor_after(self, step: int) -> int:
         assert self._plan is not None
@@ -455,6 +503,7 @@ class _UserSampled(_BatchSource):
     def __init__(self, dataset: MapDataset, sampler: Any, single: bool, workers: int) -> None:
         self._dataset, self._sampler, self._single, self._workers = dataset, sampler, single, workers
         self.progress = Progress(0)  # its cursor counts batches
+        self._draws = Draws(sampler)
         self._skip = 0
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
@@ -464,8 +513,9 @@ class _UserSampled(_BatchSource):
         return _map_loader(self._dataset, batches, _collate(collate, single), workers)
 
     def _batches(self) -> Iterable[Sequence[int]]:
-        rest = islice(iter(self._sampler), self._skip, None)
-        return ([index] for index in rest) if self._single else rest
+        self._draws.begin()  # when torch would draw: after the seed of the workers
+        for batch in islice(iter(self._sampler), self._skip, None):
+            yield [batch] if self._single else batch
 
     def begin(self) -> int | None:
         self._skip = self.progress.cursor
@@ -476,6 +526,10 @@ class _UserSampled(_BatchSource):
             return None
 
     def steps(self) -> int:
+        _, cursor = self.progress.next()
+        return max(0, len(self._sampler) - cursor)
+
+    def left(self) -> int:
         return max(0, len(self._sampler) - self.progress.cursor)
 
     def cursor_after(self, step: int) -> int:
@@ -499,6 +553,7 @@ class _UserSampled(_BatchSource):
         state = {**self.progress.state(self._dataset.digest), "world": _arguments.resolve_rank(None, None)[1]}
         epochs = [getattr(sampler, "epoch", None) for sampler in self._with_epochs()]
         known = [epoch for epoch in epochs if isinstance(epoch, int)]
+        state |= self._draws.state(self.progress.cursor > 0)
         return {**state, "sampler_epoch": known[0]} if known else state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -510,15 +565,18 @@ class _UserSampled(_BatchSource):
                 "order (no sampler) continues with another number"
             )
         sampler_epoch = number(state, "sampler_epoch") if "sampler_epoch" in state else epoch
+        draws = self._draws.check(state, cursor > 0)
         listing_of(state, self._dataset._source)
         self.progress.set_epoch(epoch)
         self._set_sampler_s(sampler_epoch)
+        self._draws.load(draws)
         self.progress.cursor = cursor
 
 
 def look_ahead(dataset: MapDataset, batch: int) -> int:
-    """Batches of a worker that fit its window beside the one it works on; more would wait in the worker's queue."""
-    return max(1, (dataset._window or WINDOW) // batch - 1)
+    """Batches of a worker that fit its window beside the one it works on; more would wait in the worker's queue. None
+    where the user has chosen a window of less than two."""
+    return max(0 if dataset._window else 1, (dataset._window or WINDOW) // batch - 1)
 
 
 def _map_loader(dataset: MapDataset, batches: _Announcing, collate: Collate, workers: dict[str, Any]) -> Any:

@@ -36,21 +36,34 @@ class Announced(list[int]):
 
 
 def announce(batches: Iterable[Sequence[int]], workers: int, depth: int, run: int) -> Iterator[Announced]:
-    """Each batch with the ones that its worker (k of `workers`, in turn) gets after it, `depth` deep."""
+    """Each batch with the ones that its worker (k of `workers`, in turn) gets after it, `depth` deep.
+
+    An exception of the sampler's comes after the batches that it gave.
+    """
     source = (list(batch) for batch in batches)
     upcoming: deque[list[int]] = deque()
     number = 0
+    failure: Exception | None = None
     while True:
-        while len(upcoming) <= workers * depth:
-            following = next(source, None)
+        while len(upcoming) <= workers * depth and failure is None:
+            try:
+                following = next(source, None)
+            except Exception as error:
+                failure = error
+                break
             if following is None:
                 break
             upcoming.append(following)
         if not upcoming:
-            return
+            if failure is None:
+                return
+            try:
+                raise failure
+            finally:
+                del failure  # it refers to this frame
         batch = upcoming.popleft()
         # upcoming[workers * d - 1] is this worker's d-th batch after this one. Its first batch carries all of them.
-        deep = range(1, depth + 1) if number < workers else range(depth, depth + 1)
+        deep = range(1 if number < workers else max(depth, 1), depth + 1)
         ahead = [upcoming[workers * d - 1] for d in deep if workers * d <= len(upcoming)]
         yield Announced(batch, run, ahead)
         number += 1
@@ -144,9 +157,9 @@ class MapDataset(Dataset):
                             reader = self._lane_reader(1)
                         reader.run = run
                     reader.feed(range(i + reader.ahead(), min(i + 1 + depth, count)))
-                    sample = self._take(1, reader)[0]
-                yield sample
-                del sample  # the loop's alone from here on
+                    samples = self._take(1, reader)
+                if samples:
+                    yield samples.pop()  # the loop's alone from here on
         finally:
             with self._lock():
                 left = self._reader
@@ -158,7 +171,7 @@ class MapDataset(Dataset):
         with self._lock():
             samples = self._samples([number], self._lane_reader(1))
         if not samples:
-            raise Error(f"object {index} cannot be read, and on_error='skip' has no batch to leave it out of")
+            raise Error(f"object {index} cannot be used, and on_error='skip' has no batch to leave it out of")
         return samples[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -171,7 +184,7 @@ class MapDataset(Dataset):
         reader = self._lane_reader(len(numbers))
         if not isinstance(indices, Announced):
             self._log_no_look_ahead()
-            return self._samples(numbers, reader)
+            return self._samples(numbers, reader, True)
         if reader.run != indices.run or not reader.starts_with(numbers):
             self._close()  # what was fetched ahead is of no use any more
             reader = self._lane_reader(len(numbers))
@@ -181,7 +194,7 @@ class MapDataset(Dataset):
         for batch in indices.ahead:
             reader.feed([self._number(i) for i in batch])
         _timing.begin(reader.lane)
-        samples = self._take(len(numbers), reader)
+        samples = self._take(len(numbers), reader, True)
         _timing.fetched(reader.lane)
         return samples
 
@@ -217,14 +230,15 @@ class MapDataset(Dataset):
         if reader is not None and reader.is_ours():
             reader.close()
 
-    def _samples(self, numbers: list[int], reader: _Reader) -> list[Any]:
+    def _samples(self, numbers: list[int], reader: _Reader, some: bool = False) -> list[Any]:
         if reader.ahead():  # of an earlier iteration, or a batch that ended in an exception
             self._close()
             reader = self._lane_reader(len(numbers))
         reader.feed(numbers)
-        return self._take(len(numbers), reader)
+        return self._take(len(numbers), reader, some)
 
-    def _take(self, count: int, reader: _Reader) -> list[Any]:
+    def _take(self, count: int, reader: _Reader, some: bool = False) -> list[Any]:
+        """What was fed; with `some` at least one sample: a collate function cannot do with an empty batch."""
         deliveries = [reader.take() for _ in range(count)] if self._on_error != "raise" else None
         if deliveries is None:
             return [self._open(reader.take()) for _ in range(count)]
@@ -234,7 +248,7 @@ class MapDataset(Dataset):
                 samples.append(self._open(delivery))
             except Exception as error:
                 log.warning("on_error=%r: cannot use object %d: %s", self._on_error, delivery.index, error)
-                if self._on_error == "replace" or (number == count - 1 and not samples):
+                if self._on_error == "replace" or (some and number == count - 1 and not samples):
                     samples.append(self._replacement(delivery.index, error))
                     reader.count("replaced")
                 else:

@@ -32,6 +32,10 @@ class Progress:
         self.serial = 0  # counts iterations: only the last one may continue
         self._begun = False
 
+    def next(self) -> tuple[int, int]:
+        """Epoch and cursor of the iteration that would begin now."""
+        return (self.epoch + 1, 0) if self._begun else (self.epoch, self.cursor)
+
     def begin(self) -> int:
         if self._begun:
             self.finish()
@@ -40,7 +44,10 @@ class Progress:
 
     def check(self, serial: int) -> None:
         if serial != self.serial:
-            raise RuntimeError("this iteration is over: a new one of the same loader has begun")
+            raise RuntimeError(
+                "this iteration is over: a new one of the same loader has begun, or set_epoch or load_state_dict has "
+                "chosen another place"
+            )
 
     def give(self, cursor: int) -> None:
         self.cursor = cursor

@@ -121,6 +121,8 @@ def test_torch_load(socket: str, tmp_path: Path) -> None:
         assert torch.equal(torch.load(file, weights_only=True)["layer3"], state["layer3"])
     with checkpoint.reader(path) as file, pytest.raises(io.UnsupportedOperation):
         file.fileno()
+    with checkpoint.reader(path) as file, pytest.raises(io.UnsupportedOperation, match="is for reading"):
+        file.write(b"x")
 
 
 def test_several_at_once(socket: str, folder: MakeFolder) -> None:

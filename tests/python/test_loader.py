@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import pickle
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import millrace
 from millrace._connection import Source
 from tests.property.order_model import deal
 from tests.python.conftest import Folder, MakeFolder
-from tests.python.helpers import keep, model_order, name_of, pair
+from tests.python.helpers import keep, model_order, name_of, pair, refuse_a_fifth
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than this machine has cores
 
@@ -96,7 +98,7 @@ def test_a_break_begins_the_next_epoch(socket: str, hundred: Folder) -> None:
     for _ in loader:
         break
     assert loader.state_dict()["cursor"] == 8 and loader.state_dict()["epoch"] == 0
-    assert len(loader) == 12
+    assert len(loader) == 13, "of the next iteration"
     assert list(loader) == model_steps(loader, 1, 8, epoch=1)[0]
     assert loader.state_dict()["epoch"] == 2
 
@@ -110,6 +112,44 @@ def test_set_epoch_overrides(socket: str, hundred: Folder) -> None:
         break
     loader.set_epoch(3)
     assert list(loader) == model_steps(loader, 1, 8, epoch=3)[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_exception_is_not_the_end_of_an_epoch(socket: str, hundred: Folder, workers: int) -> None:
+    """A loop that goes on after it hears so, once, and can go on where it was."""
+    loader = loader_of(hundred.uri, transform=refuse_a_fifth, num_workers=workers, shuffle=False)
+    left_out = {name for name in hundred.names if int.from_bytes(hundred.contents[name][:4], "little") % 5 == 0}
+    given = list(itertools.takewhile(lambda name: name not in left_out, hundred.names))
+    batches = iter(loader)
+    for _ in range(len(given) // 8):
+        next(batches)
+    state = loader.state_dict()
+    with pytest.raises(RuntimeError, match="a fifth"):
+        next(batches)
+    with pytest.raises(millrace.Error, match=r"after \d+ of 13 steps, with RuntimeError: a fifth. on_error='skip'"):
+        next(batches)
+    assert list(batches) == [] and loader.state_dict() == state
+    loader.load_state_dict(state)
+    assert len(loader) == 13 - len(given) // 8
+    with pytest.raises(RuntimeError, match="a fifth"):
+        next(iter(loader))
+
+
+def test_what_may_be_set_later(socket: str, hundred: Folder) -> None:
+    """As Lightning sets worker_init_fn."""
+    loader = loader_of(hundred.uri, shuffle=False, num_workers=1)
+    loader.collate_fn = tuple
+    loader.worker_init_fn = functools.partial(setattr, millrace, "set_by_worker_init_fn")
+    loader.dataset._transform = of_worker_init_fn
+    assert next(iter(loader)) == (0,) * 8
+    with pytest.raises(ValueError, match="num_workers is fixed"):
+        loader.num_workers = 2
+    with pytest.raises(ValueError, match="batch_size"):
+        loader.batch_size = 2
+
+
+def of_worker_init_fn(_: Any) -> Any:
+    return getattr(millrace, "set_by_worker_init_fn", None)
 
 
 def test_an_older_iteration_is_over(socket: str, hundred: Folder) -> None:

@@ -99,11 +99,16 @@ def test_on_error(socket: str, hundred: Folder) -> None:
     skip = millrace.MapDataset(hundred.uri, transform=refuse_a_fifth, on_error="skip")
     assert skip.__getitems__(range(100)) == good
     assert counted(skip, "skipped_samples") == 20
+    assert list(skip) == good
+    bad = hundred.names.index(next(name for name in hundred.names if name not in good))
+    with pytest.raises(millrace.Error, match=f"object {bad} cannot be used, and on_error='skip'"):
+        skip[bad]
     replace = millrace.MapDataset(hundred.uri, transform=refuse_a_fifth, on_error="replace")
     got = replace.__getitems__(range(100))
     assert len(got) == 100 and set(got) <= set(good)
     assert counted(replace, "replaced_samples") == 20
     assert got == replace.__getitems__(range(100))
+    assert len(skip.__getitems__([bad, bad])) == 1, "a batch is never empty"
     with pytest.raises(millrace.Error, match="no readable replacement"):
         millrace.MapDataset(hundred.uri, transform=refuse_all, on_error="replace")[0]
 
@@ -202,6 +207,89 @@ def test_drop_last_is_the_users_samplers(socket: str, hundred: Folder) -> None:
     assert [len(batch) for batch in loader] == [8, 8] and len(loader) == 2
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["random", "seeded", "subset", "weighted", "batches"])
+def test_a_random_sampler_of_torchs_resumes(socket: str, hundred: Folder, kind: str, workers: int) -> None:
+    ds: Any = millrace.MapDataset(hundred.uri, transform=name_of)
+
+    def new() -> millrace.DataLoader:
+        seeded = torch.Generator().manual_seed(3)
+        samplers = {
+            "random": torch.utils.data.RandomSampler(ds),
+            "seeded": torch.utils.data.RandomSampler(ds, generator=seeded),
+            "subset": torch.utils.data.SubsetRandomSampler(range(0, 100, 2)),
+            "weighted": torch.utils.data.WeightedRandomSampler([1.0] * 100, 100, generator=seeded),
+        }
+        if kind == "batches":
+            of_batches = torch.utils.data.BatchSampler(samplers["random"], 8, False)
+            return millrace.DataLoader(ds, batch_sampler=of_batches, collate_fn=keep, num_workers=workers)
+        return millrace.DataLoader(ds, batch_size=8, sampler=samplers[kind], collate_fn=keep, num_workers=workers)
+
+    loader = new()
+    first = list(loader)
+    batches = iter(loader)
+    second = [next(batches) for _ in range(3)]
+    assert second != first[:3]
+    state = json.loads(json.dumps(loader.state_dict()))
+    rest = list(batches)
+    again = new()
+    again.load_state_dict(state)
+    assert again.state_dict() == state
+    assert list(again) == rest
+    if kind in ("seeded", "weighted"):
+        assert again.state_dict() == loader.state_dict() and list(again) == list(loader)
+    with pytest.raises(ValueError, match="'sampler_generator' is no state"):
+        again.load_state_dict({**state, "sampler_generator": "AAAA"})
+
+
+def test_a_sampler_s_order_is_torchs(socket: str, hundred: Folder) -> None:
+    ds: Any = millrace.MapDataset(hundred.uri, transform=name_of)
+    orders = []
+    for cls in (torch.utils.data.DataLoader, millrace.DataLoader):
+        torch.manual_seed(5)
+        loader = cls(ds, batch_size=8, sampler=torch.utils.data.RandomSampler(ds), collate_fn=keep)
+        orders.append(list(loader))
+    assert orders[0] == orders[1]
+
+
+def test_a_sampler_that_waits_for_the_loop(socket: str, hundred: Folder) -> None:
+    ds = millrace.MapDataset(hundred.uri, transform=name_of, window=1)
+    wanted: list[int] = [5]
+
+    def batches() -> Iterator[list[int]]:
+        while wanted:
+            yield [wanted.pop()]
+
+    class Waiting:
+        def __iter__(self) -> Iterator[list[int]]:
+            return batches()
+
+    seen = []
+    for names in millrace.DataLoader(ds, batch_sampler=cast(Any, Waiting()), collate_fn=keep):
+        seen += names
+        if len(seen) < 5:
+            wanted.append(len(seen))
+    assert seen == [hundred.names[i] for i in (5, 1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_that_fails(socket: str, hundred: Folder, workers: int) -> None:
+    """After the batches that it gave."""
+
+    class Failing:
+        def __iter__(self) -> Iterator[list[int]]:
+            yield from ([i] for i in range(20))
+            raise OSError("the labels have gone")
+
+    ds = millrace.MapDataset(hundred.uri, transform=name_of)
+    loader = millrace.DataLoader(ds, batch_sampler=cast(Any, Failing()), collate_fn=keep, num_workers=workers)
+    batches = iter(loader)
+    first = [next(batches) for _ in range(20 if workers == 0 else 15)]
+    assert first == [[name] for name in hundred.names[: len(first)]]
+    with pytest.raises(OSError, match="the labels"):
+        list(batches)
+
+
 def test_an_endless_sampler(socket: str, hundred: Folder) -> None:
     class Endless:
         def __iter__(self) -> Iterator[int]:
@@ -233,17 +321,17 @@ def test_announcements() -> None:
     """Each worker hears of each of its batches once, `depth` before, and in order."""
     for count in (0, 1, 5, 20):
         for workers in (1, 2, 3):
-            for depth in (1, 2, 5):
+            for depth in (0, 1, 2, 5):
                 batches = [[10 * i, 10 * i + 1] for i in range(count)]
                 announced = list(announce(batches, workers, depth, 7))
                 assert [list(each) for each in announced] == batches
                 for worker in range(workers):
                     own = announced[worker::workers]
                     told = [batch for each in own for batch in each.ahead]
-                    assert told == [list(batch) for batch in own[1:]]
+                    assert told == ([list(batch) for batch in own[1:]] if depth else [])
                     for k in range(len(own)):
                         known = 1 + sum(len(before.ahead) for before in own[: k + 1])
-                        assert known == min(len(own), k + 1 + depth)
+                        assert known == (min(len(own), k + 1 + depth) if depth else 1)
                     assert all(type(each) is Announced and each.run == 7 for each in own)
 
 

@@ -80,6 +80,9 @@ class Reader(_File):
     def seekable(self) -> bool:
         return True
 
+    def write(self, _data: Any, /) -> int:
+        raise io.UnsupportedOperation(f"a {self._KIND} is for reading")
+
     def tell(self) -> int:
         self._check()
         return self._at

@@ -13,7 +13,7 @@ class DataLoader(_DataLoader):
     """millrace.DataLoader for a Trainer: `len` is the steps of the whole epoch, also after a resume in its middle.
 
     Lightning goes on counting where the checkpoint was taken and compares with `len`. millrace.DataLoader's is of what
-    is left; here the steps before belong to it, and to the state.
+    iterates next; here the steps before belong to it, and to the state.
     """
 
     _given = 0  # batches of this epoch, here and before the resume
@@ -31,7 +31,7 @@ class DataLoader(_DataLoader):
         self._given = 0
 
     def __len__(self) -> int:
-        return self._given + super().__len__()
+        return self._given + self._batch_source.left()
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
