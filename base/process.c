@@ -29,10 +29,12 @@ static const struct {
 static struct sigaction inherited[CHANGED];
 static sigset_t inherited_mask;
 
+/* What was closed becomes what can be neither read nor written, as before, and is closed again for other programs. */
 static void open_standard(void)
 {
     for (int fd = 0; fd <= 2; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) != fd)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", fd == 0 ? O_CLOEXEC | O_WRONLY : O_CLOEXEC | O_RDONLY) != fd)
             _exit(1); /* no /dev/null, or no descriptor at all: nothing could be reported either */
 }
 

@@ -8,10 +8,10 @@
 #include <stdbool.h>
 
 /*
- * First in main(). Opens descriptors 0 to 2 on /dev/null where they are closed, so that no segment or socket gets their
- * numbers. Unblocks all signals and gives those of `changed` in process.c the disposition that our programs rely on:
- * with SIGCHLD ignored, as some launchers leave it, the kernel reaps children and their exit status is lost. SIGHUP,
- * SIGINT and SIGQUIT stay as they are (nohup, a shell's background jobs).
+ * First in main(). Occupies descriptors 0 to 2 where they are closed, so that no segment or socket gets their numbers;
+ * they still cannot be read or written. Unblocks all signals and gives those of `changed` in process.c the disposition
+ * that our programs rely on: with SIGCHLD ignored, as some launchers leave it, the kernel reaps children and their exit
+ * status is lost. SIGHUP, SIGINT and SIGQUIT stay as they are (nohup, a shell's background jobs).
  */
 void mr_process_begin(void);
 /* From now on the handler is called, with these flags of sigaction. False: the signal was ignored when the process

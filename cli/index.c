@@ -24,6 +24,8 @@ static int build(const struct mr_arguments *arguments)
                                                .index_place = mr_arguments_text(arguments, MR_OPT_OUTPUT),
                                                .index_checksums = mr_arguments_have(arguments, MR_OPT_CHECKSUMS),
                                                .verbosity = mr_arguments_verbosity(arguments)};
+    if (supervisor.index_place && mr_index_file_check_place(supervisor.index_place) != 0)
+        return mr_cli_fail();
     return mr_supervisor_main(&supervisor);
 }
 

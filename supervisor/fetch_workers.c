@@ -20,7 +20,7 @@
 #include "supervisor/run_impl.h"
 
 #define FIRST_BYTES         (UINT64_C(8) << 20) /* of an arena that grows, besides the reserve: made in a few ms */
-#define READERS_PATIENCE_NS (5 * MR_SECOND_NS)  /* that a data set waits for checkpoint readers to be closed */
+#define READERS_PATIENCE_NS (5 * MR_SECOND_NS) /* that a data set waits for lanes and checkpoint readers to be closed */
 
 static const struct mr_child_role fetch_role;
 
@@ -166,7 +166,7 @@ static bool place(struct mr_dataset *dataset)
         dataset->waits_ns = now_ns;
     if (mr_dataset_extent(dataset) <= f->reserve_bytes)
         mr_dataset_ready(dataset);
-    else if (round_up(mr_dataset_extent(dataset)) > f->arena_bytes / 2 || mr_lanes_of_whole_objects(s) > 0 ||
+    else if (round_up(mr_dataset_extent(dataset)) > f->arena_bytes / 2 ||
              now_ns - dataset->waits_ns > READERS_PATIENCE_NS)
         refuse_over_reserve(dataset);
     else if (s->lanes.used == 0)

@@ -231,16 +231,6 @@ unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset)
     return count;
 }
 
-unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s)
-{
-    unsigned count = 0;
-    for (unsigned i = 0; i < s->lanes.used; i++) {
-        const struct mr_registered_lane *entry = s->lanes.slots[i];
-        count += entry && s->datasets[entry->lane.dataset]->block_bytes == 0;
-    }
-    return count;
-}
-
 /* ---- what they show ---- */
 
 void mr_lanes_count_states(const struct mr_lane *lane, unsigned counts[16])

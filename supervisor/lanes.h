@@ -84,8 +84,6 @@ void mr_lanes_forget(struct mr_supervisor *s, uint32_t number);
 /* How many lanes of the client, or of the data set, are registered, in any state. */
 unsigned mr_lanes_of(const struct mr_supervisor *s, const struct mr_client_peer *client);
 unsigned mr_lanes_of_dataset(const struct mr_supervisor *s, uint32_t dataset);
-/* How many lanes, in any state, are of data sets that are not read by ranges. */
-unsigned mr_lanes_of_whole_objects(const struct mr_supervisor *s);
 
 /* After the producer's pidfd is readable: counts poison, recovers its words in every lane, wakes every consumer and
  * worker. True if a ticket is suspected of the death. */

@@ -155,6 +155,16 @@ static int write_pid(struct mr_run_folder *folder)
     return 0;
 }
 
+/* The path from the root: the command that gets it may go to another folder. False where that is too long for a socket,
+ * or unknown. */
+static bool from_root(const char *path, char absolute[PATH_MAX])
+{
+    struct sockaddr_un address;
+    char here[PATH_MAX];
+    return path[0] != '/' && path[0] != '\0' && getcwd(here, sizeof here) &&
+           snprintf(absolute, PATH_MAX, "%s/%s", here, path) < (int)sizeof address.sun_path;
+}
+
 static int set_address(struct sockaddr_un *address, const char *path)
 {
     if (strlen(path) == 0 || strlen(path) >= sizeof address->sun_path) {
@@ -244,6 +254,9 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
         snprintf(path, sizeof path, "%s/socket", folder->path);
         socket_path = path;
     }
+    char absolute[PATH_MAX];
+    if (from_root(socket_path, absolute))
+        socket_path = absolute;
     struct sockaddr_un address;
     if (set_address(&address, socket_path) != 0 || (folder->path[0] != '\0' && write_pid(folder) != 0))
         goto fail;

@@ -22,6 +22,7 @@
 #include "base/container.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "shm/control/run_lock.h"
 #include "shm/memory/segment.h"
 #include "supervisor/config_toml.h"
@@ -416,7 +417,8 @@ static int supervisor_run(struct mr_supervisor *s, const struct mr_supervisor_op
     }
     if (!options->command && !s->is_private && !s->indexing) {
         printf("MILLRACE_SOCKET=%s\n", s->folder.socket_path);
-        fflush(stdout);
+        if (mr_process_flush() != 0)
+            mr_log_warning("%s, which was to have MILLRACE_SOCKET=%s", mr_error_text(), s->folder.socket_path);
     }
     mr_supervisor_settle(s);
     while (s->state < MR_SUP_STOPPING || any_process(s)) {

@@ -251,12 +251,24 @@ out:
     return rc;
 }
 
+int mr_index_file_check_place(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) /* a folder fails by itself */
+        return 0;
+    mr_error_set(MR_E_USAGE, "%s is no regular file: an index cannot be saved there", path);
+    return -1;
+}
+
 int mr_index_file_save(const char *path, const struct mr_index *index, const struct mr_index_file_extra *extra,
                        bool replace)
 {
     int fd = -1, rc = -1;
     bool named = false;
-    if (mr_durable_make_folders(path, false) != 0)
+    char target[PATH_MAX];
+    if (replace && realpath(path, target)) /* not a link to it */
+        path = target;
+    if (mr_index_file_check_place(path) != 0 || mr_durable_make_folders(path, false) != 0)
         return -1;
     char temporary[PATH_MAX];
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.XXXXXX.tmp", path) >= sizeof temporary) {

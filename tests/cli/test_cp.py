@@ -436,6 +436,31 @@ def test_rm_files(millrace: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other" / "kept").exists()
 
 
+def test_closed_standard_streams(millrace_bin: Path, tmp_path: Path) -> None:
+    """They are errors, as for cat and cp: nothing is replaced by nothing."""
+    (tmp_path / "kept").write_bytes(b"kept")
+    for text, status, said in (
+        ('"$0" cp - kept <&-', 1, "Bad file descriptor"),
+        ('"$0" cat "$PWD/kept" >&-', 1, "Bad file descriptor"),
+        ('"$0" cp "$PWD/kept" - >&-', 1, "Bad file descriptor"),
+        ('"$0" cp -q "$PWD/kept" copy <&- >&-', 0, ""),
+        ('"$0" cp -q "$PWD/kept" copy <&- >&- 2>&-', 0, ""),
+    ):
+        done = subprocess.run(["sh", "-c", text, millrace_bin], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status and said in done.stderr, (text, done)
+    assert (tmp_path / "kept").read_bytes() == (tmp_path / "copy").read_bytes() == b"kept"
+
+
+def test_ls_reports_what_is_not_utf8(millrace: Run, tmp_path: Path) -> None:
+    names = [b"a\xff", "\u00fc\u20ac\U0001f600".encode(), b"\xed\xa0\x80", b"\xc3", b"\xf4\x90\x80\x80", b'"\\\x01']
+    for name in names:
+        (tmp_path / os.fsdecode(name)).touch()
+    found = [json.loads(line)["uri"] for line in ok(millrace("ls", "--json", f"file://{tmp_path}")).splitlines()]
+    assert sorted(os.fsencode(uri) for uri in found) == sorted(
+        os.fsencode(f"file://{tmp_path}/") + name for name in names
+    )
+
+
 def test_rm_reports_what_is_not_utf8(millrace: Run, tmp_path: Path) -> None:
     done = millrace("rm", "--json", os.fsdecode(os.fsencode(f"file://{tmp_path}/") + b"\xff"))
     report = json.loads(done.stdout)

@@ -455,6 +455,18 @@ def test_the_command_builds_and_describes(folder: Path, tmp_path: Path, cache: P
     assert text.returncode == 0 and f"{OBJECTS + 1}" in text.stdout and "file" in text.stdout
 
 
+def test_the_command_replaces_nothing_but_a_file(folder: Path, tmp_path: Path, cache: Path, runtime: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "saved").touch()
+    (tmp_path / "link").symlink_to("saved")
+    for place, status, text in (("pipe", 2, "no regular file"), ("link", 0, ""), ("link", 0, "")):
+        command = ["millrace", "index", "-q", f"file://{folder}/", "-o", str(tmp_path / place)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, text in done.stderr) == (status, True), done.stderr
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+    assert json.loads(describe(tmp_path / "saved"))["objects"] == OBJECTS
+
+
 def test_the_command_says_what_is_wrong(folder: Path, tmp_path: Path, cache: Path, runtime: Path) -> None:
     bad = tmp_path / "bad.mri"
     bad.write_bytes(b"MRINDEX\n" + bytes(100))

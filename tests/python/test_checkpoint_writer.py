@@ -240,6 +240,41 @@ def test_the_caller_may_reuse_the_buffer(bucket: Place) -> None:
     assert bucket.fetch(bucket / "name") == expected
 
 
+@pytest.mark.parametrize("size", [100, 3 * PART])
+def test_what_has_a_files_name_already(folder: Place, tmp_path: Path, size: int) -> None:
+    """A link stays, and leads to what is saved; a file leaves its mode and owner to the next one; a pipe is refused."""
+
+    def save(name: str, **arguments: Any) -> Path:
+        with checkpoint.writer(tmp_path / name, **arguments) as file:
+            file.write(bytes(size))
+        return tmp_path / name
+
+    (tmp_path / "disk").mkdir()
+    for target in ("disk/there", str(tmp_path / "disk" / "not yet")):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(target)
+        if target == "disk/there":
+            (tmp_path / target).write_bytes(b"old")
+        assert save("link").is_symlink() and (tmp_path / target).stat().st_size == size
+    with pytest.raises(FileExistsError):
+        save("link", if_absent=True)
+    kept = tmp_path / "kept"
+    kept.touch()
+    os.chown(kept, 1234, 55)
+    kept.chmod(0o640)
+    status = save("kept").stat()
+    assert (status.st_mode & 0o777, status.st_uid, status.st_gid, status.st_size) == (0o640, 1234, 55, size)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="it is no regular file"):
+        save("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(millrace.Error, match="Too many levels of symbolic links"):
+        save("loop")
+    assert sorted(found.name for found in tmp_path.rglob("*")) == [
+        *("disk", "kept", "link", "loop", "not yet", "pipe", "there")
+    ]
+
+
 def test_a_file_object(folder: Place) -> None:
     file = checkpoint.writer(folder / "name")
     assert file.writable() and not file.readable() and not file.seekable() and not file.isatty()

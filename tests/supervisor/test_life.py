@@ -64,6 +64,27 @@ def test_serve_prints_its_socket(millrace_bin: Path, config: Path, runtime: Path
     assert not folder.exists()
 
 
+def test_a_relative_socket(millrace_bin: Path, config: Path, tmp_path: Path) -> None:
+    """Its command may go to another folder."""
+    inside = 'cd / && echo "$MILLRACE_SOCKET" && "$0" stat'
+    command = [millrace_bin, "run", "-q", "-c", config, "--socket", "here", "--", "sh", "-c", inside, millrace_bin]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == f"{tmp_path}/here"
+
+
+def test_serve_without_a_standard_output(millrace_bin: Path, config: Path, tmp_path: Path) -> None:
+    """Its socket is known by other ways as well: a warning."""
+    command = [str(word) for word in (millrace_bin, "serve", "-q", "-c", config, "--socket", tmp_path / "socket")]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    with process.stderr:
+        assert f"was to have MILLRACE_SOCKET={tmp_path}/socket" in process.stderr.readline()
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+
+
 def test_two_supervisors_side_by_side(serve: StartServe, config: Path) -> None:
     first, second = serve(config), serve(config)
     first.wait_ready()

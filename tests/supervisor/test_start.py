@@ -38,7 +38,8 @@ def run_with(preexec: Callable[[], None], *command: object) -> subprocess.Comple
 def test_programs_start_with_closed_descriptors(program: str, closed: tuple[int, ...]) -> None:
     name, *arguments = program.split()
     done = run_with(closing(*closed), BIN / name, *arguments)
-    assert done.returncode == run_with(closing(), BIN / name, *arguments).returncode
+    cannot_print = name == "millrace" and 1 in closed
+    assert done.returncode == (1 if cannot_print else run_with(closing(), BIN / name, *arguments).returncode)
 
 
 @pytest.mark.parametrize("closed", CLOSED, ids=lambda fds: "".join(map(str, fds)) or "none")

@@ -81,10 +81,14 @@ mr_store_stat_op mr_file_stat;
 
 /* ---- file_write.c ---- */
 
+/* The call writes what its name leads to, if that is a symbolic link, also one to nothing. A loop of them stays. */
+void mr_file_follow(struct file_call *call);
+/* 0, or -1 with mr_error (USAGE): a folder, a device or a pipe has that name. */
+int mr_file_check_kind(const struct file_call *call);
 /* The error of a write(2): for a full disk it names the remedy. */
 void mr_file_set_write_error(int errnum);
 /* Once all bytes of the temporary file are written: syncs it and gives it the call's name, if call->generation allows
- * that. 0 (st is its final state, and `temporary` no longer exists), or -1 with mr_error (EXISTS, CHANGED, IO). After
+ * that, with the owner and the mode of a file that it replaces. 0 (st is its final state, and `temporary` no longer exists), or -1 with mr_error (EXISTS, CHANGED, IO). After
  * an IO error of the folder's fsync it has its name already, which a power failure may take back. */
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 mr_store_insert_op mr_file_insert;

@@ -112,11 +112,8 @@ static int file_parts_begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
 {
     mr_leftover_name(MR_LEFTOVER_PARTS, id);
     char path[MR_STORE_NAME_MAX + MR_LEFTOVER_SIZE];
-    struct stat st;
-    if (stat(call->name, &st) == 0 && S_ISDIR(st.st_mode)) { /* known before the parts are written */
-        mr_error_set(MR_E_USAGE, "it is a folder");
+    if (mr_file_check_kind(call) != 0) /* known before the parts are written */
         return -1;
-    }
     path_of(path, sizeof path, call->name, id);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) {
@@ -145,6 +142,7 @@ struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *nam
     struct file_call *call = mr_file_call_new(base, run_begin, name, name_length, arg);
     if (!call)
         return NULL;
+    mr_file_follow(call);
     call->done.parts_begin = done;
     return &call->base;
 }
@@ -154,6 +152,7 @@ struct mr_store_call *mr_file_parts_begin(struct mr_store *base, const char *nam
 /* -1 with mr_error: the call has been ended as well. */
 static int put_id(struct file_call *call, const char *id)
 {
+    mr_file_follow(call);
     mr_text_add(&call->strings, id, strlen(id) + 1);
     if (!call->strings.failed && !strchr(id, '/') && mr_leftover_kind(id) != MR_LEFTOVER_NONE)
         return 0;

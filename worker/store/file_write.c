@@ -1,7 +1,7 @@
 /*
  * What writes to a local folder. A new file is written under a temporary name next to its own, which it gets once it is
  * complete and on disk: by rename(2), or by mr_durable_name_new if the name must not exist. So a reader sees either the
- * old bytes or the new ones.
+ * old bytes or the new ones. A symbolic link stays: what it leads to is written.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 #include "worker/store/file_impl.h"
 #include "worker/store/leftovers.h"
 
-#define TIME_TRIES 4 /* seconds that a time of modification is set ahead, at most */
+#define LINKS_MAX  40 /* as the kernel follows */
+#define TIME_TRIES 4  /* seconds that a time of modification is set ahead, at most */
 
 struct file_write {
     struct mr_store_insert_request insert;
@@ -53,19 +54,40 @@ static void file_write_fail(struct file_call *call)
     mr_file_call_end(call);
 }
 
+void mr_file_follow(struct file_call *call)
+{
+    char target[MR_STORE_NAME_MAX];
+    ssize_t length;
+    for (unsigned i = 0; i < LINKS_MAX && (length = readlink(call->name, target, sizeof target)) > 0; i++) {
+        const char *slash = target[0] == '/' ? NULL : strrchr(call->name, '/');
+        size_t folder = slash ? (size_t)(slash - call->name) + 1 : 0;
+        if (folder + (size_t)length >= sizeof call->name)
+            break;
+        memcpy(call->name + folder, target, (size_t)length);
+        call->name[folder + (size_t)length] = '\0';
+    }
+}
+
+int mr_file_check_kind(const struct file_call *call)
+{
+    struct stat st;
+    if (stat(call->name, &st) != 0 || S_ISREG(st.st_mode))
+        return 0;
+    mr_error_set(MR_E_USAGE, "it is %s", S_ISDIR(st.st_mode) ? "a folder" : "no regular file");
+    return -1;
+}
+
 /* Checks that the generation to be replaced is there. 0, or -1 with mr_error. */
 static int check_target(const struct file_call *call)
 {
+    if (mr_file_check_kind(call) != 0)
+        return -1;
     if (call->generation == MR_STORE_ANY)
         return 0;
     struct stat st;
     int rc = stat(call->name, &st);
     if (rc != 0 && errno != ENOENT) {
         mr_error_set_errno(errno, "cannot look it up");
-        return -1;
-    }
-    if (rc == 0 && S_ISDIR(st.st_mode)) {
-        mr_error_set(MR_E_USAGE, "it is a folder");
         return -1;
     }
     if (call->generation == 0 && rc == 0) {
@@ -153,8 +175,20 @@ static int set_generation(const struct file_call *call, int fd, struct stat *st)
     return 0;
 }
 
+/* Gives the file the owner and the mode of the one that it replaces, as far as that is allowed. */
+static void keep_mode(const struct file_call *call, int fd)
+{
+    struct stat old;
+    if (call->generation == 0 || stat(call->name, &old) != 0)
+        return;
+    if (fchown(fd, old.st_uid, old.st_gid) != 0)
+        (void)!fchown(fd, (uid_t)-1, old.st_gid);
+    (void)fchmod(fd, old.st_mode & 0777);
+}
+
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
+    keep_mode(call, fd);
     if (set_generation(call, fd, st) != 0)
         return -1;
     if (fsync(fd) != 0) {
@@ -208,6 +242,7 @@ static struct file_call *write_call_new(struct mr_store *base, void (*run)(struc
     struct file_call *call = mr_file_call_new(base, run, name, name_length, arg);
     if (!call)
         return NULL;
+    mr_file_follow(call);
     call->generation = generation;
     call->ended = close_write;
     call->write = calloc(1, sizeof *call->write);

@@ -211,16 +211,31 @@ int mr_tool_print_report(json_t *report)
     return mr_process_flush();
 }
 
+/* Bytes of the character of UTF-8 there; 0: there is none. The text ends with a NUL. */
+static unsigned character(const unsigned char *at)
+{
+    unsigned more = at[0] < 0x80 ? 0 : at[0] < 0xe0 ? 1 : at[0] < 0xf0 ? 2 : 3;
+    bool wrong = (at[0] >= 0x80 && at[0] < 0xc2) || at[0] > 0xf4 || (at[0] == 0xe0 && at[1] < 0xa0) ||
+                 (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
+    for (unsigned i = 1; !wrong && i <= more; i++)
+        wrong = (at[i] & 0xc0) != 0x80;
+    return wrong ? 0 : more + 1;
+}
+
 void mr_tool_print_json(FILE *out, const char *text)
 {
     putc('"', out);
-    for (const unsigned char *at = (const unsigned char *)text; *at != '\0'; at++) {
+    for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
+        unsigned length = character(at);
         if (*at == '"' || *at == '\\')
             putc('\\', out);
-        if (*at < 0x20 || *at == 0x7f)
+        if (length == 0)
+            fprintf(out, "\\udc%02x", *at);
+        else if (*at < 0x20 || *at == 0x7f)
             fprintf(out, "\\u%04x", *at);
         else
-            putc(*at, out);
+            fwrite(at, 1, length, out);
+        at += length > 0 ? length : 1;
     }
     putc('"', out);
 }

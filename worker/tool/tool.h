@@ -73,7 +73,7 @@ bool mr_tool_interrupted(void);
 /* Prints the report as JSON, and releases it (NULL: no memory). 0, or -1 with mr_error, also if it does not reach
  * standard output. */
 int mr_tool_print_report(struct json_t *report);
-/* Prints a JSON string; bytes that are not UTF-8 are printed as they are. */
+/* Prints a JSON string. A byte that is not UTF-8 becomes the half surrogate that Python's os.fsencode takes back. */
 void mr_tool_print_json(FILE *out, const char *text);
 /* Prints mr_error, or, with --json where the verb has that, {"code": "not found", "error": "..."}, and returns the exit
  * status. After a signal it does not return: the process ends by that signal. */
