@@ -380,6 +380,25 @@ def test_overlapping_saves_into_one_place(place: str, shared: bool, first_ends_f
     assert len(names(place)) == 3
 
 
+@pytest.mark.random
+@pytest.mark.parametrize("shared", [False, True], ids=["writers", "one writer"])
+def test_saves_that_end_at_the_same_time(place: str, shared: bool) -> None:
+    """Each replaces the `.metadata` that it finds, however often that changes before its own is there."""
+    one = StorageWriter()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            jobs = [
+                pool.submit(dcp.save, full(n), checkpoint_id=place, storage_writer=one if shared else StorageWriter())
+                for n in range(4)
+            ]
+            for job in jobs:
+                job.result(DEADLINE_S)
+            loaded = load(full(-1), place)
+            assert any(same(loaded, full(n)) for n in range(4))
+    if shared:
+        assert len(names(place)) == 2
+
+
 def test_a_save_within_another_leaves_its_objects(place: str) -> None:
     """All objects of the outer one are there, and no `.metadata` names them, when the inner one begins and ends."""
 

@@ -25,6 +25,7 @@ from torch.futures import Future
 
 from millrace import _supervisor, checkpoint
 from millrace._connection import Connection
+from millrace._errors import ChangedError
 from millrace.checkpoint._objects import read_object, remove_each
 from millrace.checkpoint._uri import Place
 
@@ -46,6 +47,7 @@ from ._tensor import element_size, packed
 
 log = logging.getLogger("millrace")
 
+TRIES = 10  # of a save that overlaps with others
 METADATA_VERSION = "1.0.0"  # of torch's FileSystemWriter
 
 
@@ -108,6 +110,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         self._timeout_s = timeout_s
         self._extensions = tuple(extensions)
         self._saves = threading.local()  # a save is one thread's from its reset to its end: several may overlap
+        self._finishing = threading.Lock()  # one after the other: each removes what the one before has written
         self._connection: Connection | None = None
         _supervisor.expect_writer()
         # Where it is pickled to (torch's process checkpointer), the same supervisor.
@@ -183,10 +186,9 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
             metadata.version = METADATA_VERSION
             metadata.storage_meta = self.storage_meta()
         uri = save.object(metadata_name(save.rank))
-        replaced = self._named_by(uri) if self._overwrite else set()
         try:
-            with checkpoint.writer(uri, if_absent=not self._overwrite, timeout_s=self._timeout_s) as stream:
-                pickle.dump(metadata, stream)
+            with self._finishing:
+                replaced = self._replace(uri, pickle.dumps(metadata))
         except Exception as error:
             raise with_rank(error, save.rank or 0, f"saving {uri}") from error
         kept = {info.relative_path for info in metadata.storage_data.values()}
@@ -220,11 +222,12 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         return self._connection
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_uri": self._current().uri, "_saves": None, "_connection": None}
+        return {**self.__dict__, "_uri": self._current().uri, "_saves": None, "_finishing": None, "_connection": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._saves = threading.local()
+        self._finishing = threading.Lock()
         _supervisor.adopt(*self._adopted)
 
     def _current(self) -> _Save:
@@ -251,13 +254,29 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         names = (one[len(save.base()) + 1 :] for one in found)
         save.abandoned = [name for name in names if is_abandoned(name)]
 
+    def _replace(self, uri: str, metadata: bytes) -> set[str]:
+        """Writes the `.metadata`, and says what the one that it replaces had named. Where a save that overlaps has put
+        its own there meanwhile, that one is replaced: the last to end stays."""
+        replaced: set[str] = set()
+        for left in reversed(range(TRIES)):
+            try:
+                with checkpoint.writer(uri, if_absent=not self._overwrite, timeout_s=self._timeout_s) as stream:
+                    if self._overwrite:
+                        replaced |= self._named_by(uri)
+                    stream.write(metadata)
+                break
+            except ChangedError:
+                if left == 0 or not self._overwrite:
+                    raise
+        return replaced
+
     def _named_by(self, uri: str) -> set[str]:
         """The data objects of the checkpoint that is to be replaced. What is not named here may be of a save that is
         under way."""
         try:
             storage_data = getattr(unpickled(read_object(uri)), "storage_data", None) or {}
             return {info.relative_path for info in storage_data.values()}
-        except FileNotFoundError:
+        except (FileNotFoundError, ChangedError):  # replaced once more: then the write that this is for fails
             return set()
         except Exception as error:
             log.warning("the objects of the checkpoint that is replaced will not be removed: %s: %s", uri, error)
