@@ -574,9 +574,9 @@ class _UserSampled(_BatchSource):
 
 
 def look_ahead(dataset: MapDataset, batch: int) -> int:
-    """Batches of a worker that fit its window beside the one it works on; more would wait in the worker's queue. None
-    where the user has chosen a window of less than two."""
-    return max(0 if dataset._window else 1, (dataset._window or WINDOW) // batch - 1)
+    """Batches of a worker that fit its window beside the one it works on; more would wait in the worker's queue. With a
+    window of one sample none is looked at ahead."""
+    return 0 if dataset._window == 1 else max(1, (dataset._window or WINDOW) // batch - 1)
 
 
 def _map_loader(dataset: MapDataset, batches: _Announcing, collate: Collate, workers: dict[str, Any]) -> Any:

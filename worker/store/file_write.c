@@ -114,7 +114,8 @@ static int open_temporary(struct file_call *call)
     snprintf(write->temporary, sizeof write->temporary, "%.*s%s", folder, call->name, name);
     write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (write->fd >= 0) {
-        (void)mr_leftover_lock(write->fd); /* no other process knows it yet */
+        mr_file_keep_mode(call, write->fd, 0600); /* it is opened again for each chunk */
+        (void)mr_leftover_lock(write->fd);        /* no other process knows it yet */
         return 0;
     }
     mr_error_set_errno(errno, "cannot create a file in its folder");
@@ -175,20 +176,19 @@ static int set_generation(const struct file_call *call, int fd, struct stat *st)
     return 0;
 }
 
-/* Gives the file the owner and the mode of the one that it replaces, as far as that is allowed. */
-static void keep_mode(const struct file_call *call, int fd)
+void mr_file_keep_mode(const struct file_call *call, int fd, mode_t besides)
 {
     struct stat old;
-    if (call->generation == 0 || stat(call->name, &old) != 0)
+    if (stat(call->name, &old) != 0)
         return;
     if (fchown(fd, old.st_uid, old.st_gid) != 0)
         (void)!fchown(fd, (uid_t)-1, old.st_gid);
-    (void)fchmod(fd, old.st_mode & 0777);
+    (void)fchmod(fd, (old.st_mode & 0777) | besides);
 }
 
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
-    keep_mode(call, fd);
+    mr_file_keep_mode(call, fd, 0);
     if (set_generation(call, fd, st) != 0)
         return -1;
     if (fsync(fd) != 0) {
