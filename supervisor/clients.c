@@ -36,7 +36,7 @@ static void disconnect(struct mr_client_peer *client)
     client->socket = -1;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         if (s->datasets[i] && mr_requests_has_open(client, s->datasets[i]))
-            mr_dataset_left(s->datasets[i]);
+            s->datasets[i]->clients--;
         client->serials[i] = 0;
     }
 }

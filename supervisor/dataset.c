@@ -80,12 +80,6 @@ static bool may_be_replaced(const struct mr_dataset *dataset)
            !mr_dataset_is_at_work(dataset);
 }
 
-void mr_dataset_left(struct mr_dataset *dataset)
-{
-    dataset->clients--;
-    dataset->left_ns = mr_clock_mono_ns();
-}
-
 /* A number for a new data set: a free one, else that of one that may be replaced, preferably one that no client has
  * open. */
 static int free_number(struct mr_supervisor *s)
@@ -106,10 +100,7 @@ static int free_number(struct mr_supervisor *s)
         return -1;
     }
     if (found < 0) {
-        mr_error_set(MR_E_NO_MEMORY,
-                     "%u data sets are open, which is all that one supervisor has room for: drop some that are no "
-                     "longer read",
-                     MR_DATASETS_MAX);
+        mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
         return -1;
     }
     mr_dataset_close(s->datasets[found]);

@@ -65,7 +65,6 @@ struct mr_dataset {
     char from[256]; /* the saved index that it is; "" */
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
-    int64_t left_ns;   /* when the last client that had it open left it; 0: never */
     bool admitted;     /* fetch_workers.c has seen its index: its blocks fit, and it was not refused */
     uint64_t sent_to;  /* fetch slots whose process was sent DATASET */
     int64_t waits_ns;  /* since when lanes that are open keep the memory from being divided for it; 0 */
@@ -115,8 +114,6 @@ struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number);
 /* A list worker works on it, or is still to release it (listing.c): it cannot be closed yet. */
 bool mr_dataset_is_at_work(const struct mr_dataset *dataset);
 void mr_dataset_close(struct mr_dataset *dataset);
-/* A client that had it open has closed it as often as it had opened it, or has gone. */
-void mr_dataset_left(struct mr_dataset *dataset);
 
 /* INDEX_DONE: fd is taken over. 0, or -1 (PROTOCOL) for an answer that makes no sense. */
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in);

@@ -1,7 +1,6 @@
 /*
- * dataset_end.h - the end of data sets: of those that a reader of checkpoints opens for its objects and reads by ranges,
- * of listings that clients have counted (OPEN_DATASET with `nth`), and of any other that no client has open once its
- * number is needed.
+ * dataset_end.h - the end of data sets that do not stay for the whole run: those that a reader of checkpoints opens for
+ * its objects and reads by ranges, and listings that clients have counted (OPEN_DATASET with `nth`).
  *
  *     open --(its reader's CLOSE_DATASET, or none has it open)--> closing --(no lane of it is registered)--> dropping
  *     dropping --(every fetch worker has answered DATASET_DROPPED or exited)--> freed, the number free again
@@ -24,11 +23,10 @@ struct mr_supervisor;
 struct mr_dataset;
 struct mr_client_peer;
 
+/* Whether a client may close it; false with mr_error (USAGE): it is shared by all, and stays. */
+bool mr_dataset_end_allowed(const struct mr_dataset *dataset);
 /* No client can open it any more; lanes that it still has continue until they are closed. */
 void mr_dataset_end_begin(struct mr_dataset *dataset);
-/* Where all numbers are taken: begins to end a data set that no client has open, and sets mr_error (BUSY: a number comes
- * free). False: there is none, or a number is free. */
-bool mr_dataset_end_make_room(struct mr_supervisor *s);
 /* Ends the client's ranged data sets. Its process may live on, with lanes. */
 void mr_dataset_end_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Begins to end counted listings that no client has open; brings all that are ending as far as possible now. True when

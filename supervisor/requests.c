@@ -128,11 +128,8 @@ static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
             return -1;
         dataset = mr_dataset_open_named(s, name, format);
     }
-    if (!dataset) {
-        if (mr_error_code() == MR_E_NO_MEMORY)
-            (void)mr_dataset_end_make_room(s);
+    if (!dataset)
         return -1;
-    }
     remember(client, dataset);
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "dataset", dataset->number);
@@ -173,7 +170,7 @@ static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr
 static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (!dataset)
+    if (!dataset || !mr_dataset_end_allowed(dataset))
         return -1;
     if (!mr_requests_has_open(client, dataset)) {
         mr_error_set(MR_E_USAGE, "data set %u was not opened by this process", dataset->number);
@@ -182,7 +179,7 @@ static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     if (dataset->ranged)
         mr_dataset_end_begin(dataset);
     else if (--client->opens[dataset->number] == 0)
-        mr_dataset_left(dataset); /* settle ends a counted listing where that was the last one */
+        dataset->clients--; /* settle ends it where that was the last one */
     return reply(client, ok());
 }
 
@@ -199,8 +196,6 @@ static int send_index(struct mr_client_peer *client, struct mr_msg_in *in)
         mr_error_set(MR_E_BUSY, "data set %u (%s) is being listed", dataset->number, mr_dataset_label(dataset));
         return -1;
     }
-    if (!dataset->ranged && !mr_requests_has_open(client, dataset))
-        remember(client, dataset); /* a process that was told of its number by the one that opened it */
     struct mr_msg_out *out = ok();
     mr_msg_put_u64(out, "size", dataset->index_bytes);
     mr_msg_put_fd(out, dataset->index);

@@ -43,10 +43,10 @@ class Connection:
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
                 listed, number = self.unused.popleft()
-                for each in {listed, number}:
-                    self.indexes.pop(each, None)
-                    with contextlib.suppress(ValueError):  # it had failed, and its number was given to another one
-                        self.client.close_dataset(each)
+                self.indexes.pop(listed, None)
+                self.indexes.pop(number, None)
+                with contextlib.suppress(ValueError):  # it had failed, and its number was given to another one
+                    self.client.close_dataset(listed)
 
 
 _connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
@@ -100,8 +100,7 @@ class Source:
 
     With `anew` it is listed when it is made. Which listing that is, is counted: what is the nth of these URIs in one
     process is that of all whose nth it is. So the ranks of a job, which do the same one after the other, share each;
-    and a process that is given the data set opens the very listing. It ends when no process has it any more; any other
-    one when its number is needed then.
+    and a process that is given the data set opens the very listing. It ends when no process has it any more.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class Source:
         self._run = connection.client.run_id
         self._name, self._uris, self._objects, self._format = name, uris, objects, format
         self._nth = _count_listing(connection.path, uris) if anew else 0
-        self._first: str | None = None  # the digest of the listing that it was made for
+        self._first: str | None = None  # the digest of that listing
         self._checked: Connection | None = None  # through which the listing was compared with it
         self._number, tail, on_error = self._open(connection, uris)
         self._listed = self._number  # the current listing, also while an older one is read
@@ -143,7 +142,7 @@ class Source:
 
     def __del__(self) -> None:
         connection: Connection | None = self.__dict__.get("_connection")
-        if connection is not None and connection.is_ours():
+        if connection is not None and self._nth > 0 and connection.is_ours():
             connection.unused.append((self._listed, self._number))
 
     def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
@@ -163,13 +162,14 @@ class Source:
         is_other_run = found.client.run_id != self._run
         if is_other_run and self._objects:
             raise Error("this data set of explicit objects is of another run: make it again")
-        if not self._objects:
+        if is_other_run or self._nth > 0:
             listed, _, _ = self._open(found, self._uris)
             try:
                 digest = self._digest
                 number = listed if digest is None else found.client.open_listing(listed, digest)[0]
             except BaseException:
-                found.unused.append((listed, listed))
+                if self._nth > 0:
+                    found.unused.append((listed, listed))
                 raise
             self._listed, self._number = listed, number
         if is_other_run:
@@ -184,20 +184,19 @@ class Source:
         if index is None:
             self._wait(connection, self._number)
             index = connection.indexes.setdefault(self._number, connection.client.index(self._number))
-        if self._checked is not connection:
-            self._check_listing(index.digest)
+        if self._nth > 0 and self._digest is None and self._checked is not connection:
+            self._check_first(index.digest)
             self._checked = connection
         return index
 
-    def _check_listing(self, digest: str) -> None:
+    def _check_first(self, digest: str) -> None:
         """The process that passed the data set on may have closed the listing before it was opened here."""
-        if (self._digest or self._first) not in (None, digest):
+        if self._first not in (None, digest):
             raise ChangedError(
                 f"{self}: the listing of this copy has gone, and the objects have changed: keep the data set that was "
                 "copied"
             )
-        if self._digest is None:
-            self._first = digest
+        self._first = digest
 
     def is_samples(self) -> bool:
         """Whether the entries are samples of tar shards. Waits for the listing."""

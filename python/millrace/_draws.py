@@ -11,37 +11,51 @@ import torch
 from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 log = logging.getLogger("millrace")
-KEY = "sampler_generator"  # in a state: the generator's state before the epoch's draws, base64
+KEY = "sampler_generator"  # in a state: of what the sampler drew from, before the epoch's draws; base64
+KINDS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)  # a subclass may draw from anything
 
 
 class Draws:
-    """The generator of a RandomSampler, SubsetRandomSampler or WeightedRandomSampler, also inside of a BatchSampler; of
-    any other sampler nothing.
-
-    A sampler without a generator of its own gets one here, seeded anew for each iteration as torch would do.
+    """The generator of a RandomSampler, SubsetRandomSampler or WeightedRandomSampler, also inside of a BatchSampler:
+    its own one, or torch's. Of any other sampler, and of one that draws on a device, nothing is known.
     """
 
     def __init__(self, sampler: Any) -> None:
         both = (sampler, getattr(sampler, "sampler", None))
-        kinds = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
-        self._sampler = next((each for each in both if isinstance(each, kinds)), None)
-        self._own: torch.Generator | None = None
-        self._before: str | None = None  # the state before the draws of the last iteration
+        found = next((each for each in both if type(each) in KINDS), None)
+        on_device = found is not None and found.generator is not None and found.generator.device.type != "cpu"
+        self._sampler: Any = None if on_device else found
+        self._lent: torch.Generator | None = None  # to the sampler, for one iteration
+        self._before: str | None = None  # the generator's state before the draws of the last iteration
         self._loaded: str | None = None  # the same for the next one
 
     def begin(self) -> None:
-        """Before the sampler is iterated."""
+        """Just before the sampler draws."""
         if self._sampler is None:
             return
-        if self._sampler.generator is None:
-            self._sampler.generator = self._own = torch.Generator()
-        generator: torch.Generator = self._sampler.generator
         loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            generator.set_state(_tensor(loaded))
-        elif generator is self._own:
-            generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
-        self._before = _text(generator)
+        own = self._own()
+        if own is not None:
+            if loaded is not None:
+                own.set_state(_tensor(loaded))
+            self._before = _text(own.get_state())
+            return
+        # Torch's own generator, which others draw from too, is not set back: the sampler gets one for this iteration.
+        self._sampler.generator = self._lent = None if loaded is None else self._like_torchs(loaded)
+        self._before = loaded or _text(torch.get_rng_state())
+
+    def _own(self) -> torch.Generator | None:
+        """The sampler's, of its user."""
+        generator: torch.Generator | None = self._sampler.generator
+        return None if generator is self._lent else generator
+
+    def _like_torchs(self, loaded: str) -> torch.Generator:
+        """One with which the sampler draws what it drew from torch's in that state."""
+        generator = torch.Generator()
+        generator.set_state(_tensor(loaded))
+        if isinstance(self._sampler, RandomSampler):  # draws the seed of a generator
+            generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_(generator=generator).item()))
+        return generator
 
     def state(self, is_within_epoch: bool) -> dict[str, str]:
         """The part of a loader's state; empty where the next epoch's draws are new ones in any case."""
@@ -50,8 +64,8 @@ class Draws:
         if is_within_epoch:
             before = self._loaded or self._before
             return {} if before is None else {KEY: before}
-        generator = self._sampler.generator
-        return {} if generator is None or generator is self._own else {KEY: self._loaded or _text(generator)}
+        own = self._own()
+        return {} if own is None else {KEY: self._loaded or _text(own.get_state())}
 
     def check(self, state: dict[str, Any], is_within_epoch: bool) -> str | None:
         """What load() is to be given; ValueError where it is none."""
@@ -61,7 +75,7 @@ class Draws:
         if text is not None:
             try:
                 torch.Generator().set_state(_tensor(text))
-            except (TypeError, RuntimeError, binascii.Error) as error:
+            except (TypeError, ValueError, RuntimeError, binascii.Error) as error:
                 raise ValueError(f"the state's {KEY!r} is no state of a torch.Generator: {error}") from None
         elif is_within_epoch:
             log.warning("the state does not have what the sampler had drawn: the rest of the epoch is of another order")
@@ -71,8 +85,8 @@ class Draws:
         self._loaded = text
 
 
-def _text(generator: torch.Generator) -> str:
-    return base64.b64encode(bytes(generator.get_state().tolist())).decode()
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(bytes(state.tolist())).decode()
 
 
 def _tensor(text: str) -> torch.Tensor:

@@ -169,10 +169,7 @@ class MapDataset(Dataset):
     def __getitem__(self, index: int) -> Any:
         number = self._number(index)
         with self._lock():
-            samples = self._samples([number], self._lane_reader(1))
-        if not samples:
-            raise Error(f"object {index} cannot be used, and on_error='skip' has no batch to leave it out of")
-        return samples[0]
+            return self._samples([number], self._lane_reader(1), True)[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """A batch: all of it is asked for at once, then what a millrace.DataLoader has announced."""
@@ -238,7 +235,8 @@ class MapDataset(Dataset):
         return self._take(len(numbers), reader, some)
 
     def _take(self, count: int, reader: _Reader, some: bool = False) -> list[Any]:
-        """What was fed; with `some` at least one sample: a collate function cannot do with an empty batch."""
+        """What was fed; with `some` at least one sample: a collate function has no use for an empty batch, nor has a
+        wrapper such as ConcatDataset for no sample."""
         deliveries = [reader.take() for _ in range(count)] if self._on_error != "raise" else None
         if deliveries is None:
             return [self._open(reader.take()) for _ in range(count)]
@@ -273,7 +271,9 @@ class MapDataset(Dataset):
                 delivery = lane.next()
                 try:
                     if delivery is not None:
-                        return self._open(delivery)
+                        found = self._open(delivery)
+                        log.warning("on_error=%r: object %d takes its place", self._on_error, other)
+                        return found
                 except Exception as error:
                     log.warning("on_error=%r: cannot use object %d either: %s", self._on_error, other, error)
         finally:

@@ -423,69 +423,42 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
     return mr_client_open_dataset_as(client, name, uris, uri_count, names_fd, "", opened);
 }
 
-/* What is to be opened: a listing like that of another data set (digest), names (names_fd), URIs, or a name. */
-struct to_open {
-    const char *digest, *name, *format;
-    const char *const *uris;
-    size_t uri_count;
-    uint64_t nth, block_bytes; /* nth: 0: not counted, and block_bytes does not count either */
-    uint32_t like;
-    int names_fd;
-};
-
-static struct mr_msg_out *open_message(const struct to_open *what)
-{
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-    if (what->digest) {
-        mr_msg_put_u64(out, "like", what->like);
-        mr_msg_put_str(out, "digest", what->digest);
-        return out;
-    }
-    if (what->names_fd >= 0) {
-        mr_msg_put_bool(out, "objects", true);
-        mr_msg_put_fd(out, what->names_fd);
-    } else if (what->uri_count > 0) {
-        mr_msg_put_strs(out, "uris", what->uris, what->uri_count);
-    } else {
-        mr_msg_put_str(out, "name", what->name ? what->name : "");
-    }
-    mr_msg_put_str(out, "format", what->format);
-    if (what->nth > 0) {
-        mr_msg_put_u64(out, "nth", what->nth);
-        mr_msg_put_u64(out, "block_bytes", what->block_bytes);
-    }
-    return out;
-}
-
-/* Waits where all numbers are taken and one of them comes free. */
-static int open_patiently(struct mr_client *client, const struct to_open *what, struct mr_opened *opened)
-{
-    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
-    while (open_with(client, open_message(what), opened) != 0) {
-        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
-            return -1;
-        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
-    }
-    return 0;
-}
-
 int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                               int names_fd, const char *format, struct mr_opened *opened)
 {
-    struct to_open what = {.name = name, .uris = uris, .uri_count = uri_count, .names_fd = names_fd, .format = format};
-    return check_uris(uris, uri_count) != 0 ? -1 : open_patiently(client, &what, opened);
+    if (check_uris(uris, uri_count) != 0)
+        return -1;
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    if (names_fd >= 0) {
+        mr_msg_put_bool(out, "objects", true);
+        mr_msg_put_fd(out, names_fd);
+    } else if (uri_count > 0) {
+        mr_msg_put_strs(out, "uris", uris, uri_count);
+    } else {
+        mr_msg_put_str(out, "name", name ? name : "");
+    }
+    mr_msg_put_str(out, "format", format);
+    return open_with(client, out, opened);
 }
 
 int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
                        uint64_t block_bytes, struct mr_opened *opened)
 {
-    struct to_open what = {.uris = uris,
-                           .uri_count = uri_count,
-                           .names_fd = -1,
-                           .format = "objects",
-                           .nth = nth,
-                           .block_bytes = block_bytes};
-    return check_uris(uris, uri_count) != 0 ? -1 : open_patiently(client, &what, opened);
+    if (check_uris(uris, uri_count) != 0)
+        return -1;
+    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
+    for (;;) {
+        struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+        mr_msg_put_strs(out, "uris", uris, uri_count);
+        mr_msg_put_str(out, "format", "objects");
+        mr_msg_put_u64(out, "nth", nth);
+        mr_msg_put_u64(out, "block_bytes", block_bytes);
+        if (open_with(client, out, opened) == 0)
+            return 0;
+        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
+    }
 }
 
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)
@@ -513,8 +486,10 @@ int mr_client_close_dataset(struct mr_client *client, uint32_t dataset)
 
 int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
 {
-    struct to_open what = {.like = like, .digest = digest};
-    return open_patiently(client, &what, opened);
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    mr_msg_put_u64(out, "like", like);
+    mr_msg_put_str(out, "digest", digest);
+    return open_with(client, out, opened);
 }
 
 enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset)

@@ -34,11 +34,10 @@
  *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET;
  *                 with {format}: "tar" (shards, whose samples are wanted), "objects", "" (by the names of the URIs)
  *                                                -> {dataset, tail, on_error}, at once: its state is on the board
- *   CLOSE_DATASET {dataset}                      -> {}  its lanes are closed, or will be. Its number may be another data
- *                                                    set's from now on, unless it is for this client alone once every
- *                                                    client has closed it as many times as it has opened it
- *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING. From
- *                                                    here on the client has it open, if it had not opened it itself
+ *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes or nth; its lanes are
+ *                                                    closed, or will be. Its number may be another data set's from now
+ *                                                    on (nth: once it was closed as many times as opened)
+ *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),
  *                                                    eventfd. division: counts how often the memory was divided

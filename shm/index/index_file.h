@@ -57,7 +57,7 @@ int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_in
 int mr_index_file_check_place(const char *path);
 /*
  * The same under a name: written to a temporary name beside it, synced, then given its name, so that the name is never
- * that of half a file. replace: an older file of that name goes (of a symbolic link, the file that it leads to); else EXISTS. Missing folders
+ * that of half a file. replace: an older file of that name goes (of a symbolic link, the file that it leads to, if it is there); else EXISTS. Missing folders
  * are made.
  */
 int mr_index_file_save(const char *path, const struct mr_index *index, const struct mr_index_file_extra *extra,

@@ -9,7 +9,7 @@ import pytest
 
 import millrace
 from tests.python.conftest import Folder, MakeFolder
-from tests.python.helpers import keep, name_of, refuse_a_fifth
+from tests.python.helpers import refuse_a_fifth
 from tests.serve import start_supervisor
 
 
@@ -27,20 +27,6 @@ def test_sequence(socket: str, hundred: Folder) -> None:
             objects[bad]
     with pytest.raises(TypeError):
         objects["a"]  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_any_number_one_after_the_other(socket: str, hundred: Folder, workers: int) -> None:
-    """A new list for each epoch, and one that stays."""
-    kept = millrace.MapDataset.from_objects(f"file://{name}" for name in hundred.names[:3])
-    assert len(kept) == 3
-    for epoch in range(80):
-        names = [hundred.names[(epoch + i) % 100] for i in range(5)]
-        dataset = millrace.MapDataset.from_objects((f"file://{name}" for name in names), transform=name_of)
-        loaded = millrace.DataLoader(dataset, batch_size=5, num_workers=workers if epoch == 79 else 0, collate_fn=keep)
-        assert list(loaded) == [sorted(names)]
-        del dataset, loaded
-    assert [item.name for item in kept] == hundred.names[:3]
 
 
 def test_find_and_sums(socket: str, hundred: Folder) -> None:

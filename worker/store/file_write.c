@@ -181,14 +181,12 @@ void mr_file_keep_mode(const struct file_call *call, int fd, mode_t besides)
     struct stat old;
     if (stat(call->name, &old) != 0)
         return;
-    if (fchown(fd, old.st_uid, old.st_gid) != 0)
-        (void)!fchown(fd, (uid_t)-1, old.st_gid);
-    (void)fchmod(fd, (old.st_mode & 0777) | besides);
+    bool kept = fchown(fd, old.st_uid, old.st_gid) == 0 || fchown(fd, (uid_t)-1, old.st_gid) == 0;
+    (void)fchmod(fd, (old.st_mode & (kept ? 0777 : 0707)) | besides); /* what its group may, no other one may */
 }
 
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
-    mr_file_keep_mode(call, fd, 0);
     if (set_generation(call, fd, st) != 0)
         return -1;
     if (fsync(fd) != 0) {
@@ -198,6 +196,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
     }
     if (check_target(call) != 0)
         return -1;
+    mr_file_keep_mode(call, fd, 0); /* last: a file that may not be written could not be opened for another try */
     int rc = call->generation == 0 ? mr_durable_name_new(temporary, call->name) : rename(temporary, call->name);
     if (rc != 0 && errno == EEXIST) {
         mr_error_set(MR_E_EXISTS, "it exists already");
