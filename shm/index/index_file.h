@@ -52,13 +52,13 @@ struct mr_index_file {
 
 /* Writes into an empty file or memfd, from offset 0. 0 or -1 (IO, NO_MEMORY). */
 int mr_index_file_write(int fd, const struct mr_index *index, const struct mr_index_file_extra *extra);
-/* Whether an index can be saved under that name, as far as that can be told before it is listed: -1 (USAGE) where it is a
- * device or a pipe. */
+/* Whether an index can be saved under that name, as far as that can be told before it is listed: -1 (USAGE) where it is
+ * a device or a pipe. */
 int mr_index_file_check_place(const char *path);
 /*
  * The same under a name: written to a temporary name beside it, synced, then given its name, so that the name is never
- * that of half a file. replace: an older file of that name goes (of a symbolic link, the file that it leads to, if it is there); else EXISTS. Missing folders
- * are made.
+ * that of half a file. replace: an older file of that name goes, or the one that a symbolic link leads to; else EXISTS.
+ * Missing folders are made.
  */
 int mr_index_file_save(const char *path, const struct mr_index *index, const struct mr_index_file_extra *extra,
                        bool replace);

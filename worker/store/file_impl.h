@@ -91,8 +91,9 @@ void mr_file_keep_mode(const struct file_call *call, int fd, mode_t besides);
 /* The error of a write(2): for a full disk it names the remedy. */
 void mr_file_set_write_error(int errnum);
 /* Once all bytes of the temporary file are written: syncs it and gives it the call's name, if call->generation allows
- * that, with the owner and the mode of a file that it replaces. 0 (st is its final state, and `temporary` no longer exists), or -1 with mr_error (EXISTS, CHANGED, IO). After
- * an IO error of the folder's fsync it has its name already, which a power failure may take back. */
+ * that, with the owner and the mode of a file that it replaces. 0 (st is its final state, and `temporary` no longer
+ * exists), or -1 with mr_error (EXISTS, CHANGED, IO). After an IO error of the folder's fsync it has its name already,
+ * which a power failure may take back. */
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st);
 mr_store_insert_op mr_file_insert;
 mr_store_delete_op mr_file_delete;
