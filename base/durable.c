@@ -133,3 +133,12 @@ int mr_durable_make_folders(const char *path, bool lenient)
     }
     return 0;
 }
+
+void mr_durable_keep_mode(const char *path, int fd, mode_t besides)
+{
+    struct stat old;
+    if (stat(path, &old) != 0)
+        return;
+    bool kept = fchown(fd, old.st_uid, old.st_gid) == 0 || fchown(fd, (uid_t)-1, old.st_gid) == 0;
+    (void)fchmod(fd, (old.st_mode & (kept ? 0777 : 0707)) | besides);
+}

@@ -1,5 +1,6 @@
 /*
- * durable.h - names of new files and folders that last: given without replacing anything, and brought to the disk.
+ * durable.h - names of new files and folders that last: given without replacing anything, and brought to the disk; what a
+ * new file takes over from the one that it replaces.
  *
  * Paths are absolute or relative; all of it blocks on the disk. Not for untrusted folders: links in them are followed.
  */
@@ -8,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /*
  * Gives the file `from` the name `to`, in the same file system, if nothing has that name: 0 (`from` no longer exists),
@@ -30,6 +32,12 @@ int mr_durable_sync_folder(const char *path, int fd);
  * there all the same).
  */
 int mr_durable_make_folders(const char *path, bool lenient);
+
+/*
+ * Gives the open file the owner and the mode of the one that is `path`, if there is one, and the bits `besides`, as far
+ * as that is allowed: a group that it cannot have gets no rights to it.
+ */
+void mr_durable_keep_mode(const char *path, int fd, mode_t besides);
 
 /* The folder that `path` lies in; "." where it has none. 0, or -1 with mr_error (too long). */
 int mr_durable_folder_of(const char *path, char *out, size_t size);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "base/utf8.h"
+
 #define RUN_GAP 6 /* bytes of `branch` that are no further apart belong together: digits, small letters, ... */
 
 static size_t shared_bytes(const char *a, const char *b)
@@ -40,23 +42,10 @@ static unsigned lead_length(unsigned char byte)
 
 static bool valid_utf8(const char *text)
 {
-    const unsigned char *at = (const unsigned char *)text;
-    while (*at != 0) {
-        unsigned length = lead_length(*at);
+    for (const unsigned char *at = (const unsigned char *)text; *at != 0;) {
+        unsigned length = mr_utf8_length(at);
         if (length == 0)
             return false;
-        unsigned char low = 0x80, high = 0xbf; /* of the second byte: no overlong forms, no surrogates */
-        if (*at == 0xe0)
-            low = 0xa0;
-        else if (*at == 0xf0)
-            low = 0x90;
-        else if (*at == 0xed)
-            high = 0x9f;
-        else if (*at == 0xf4)
-            high = 0x8f;
-        for (unsigned i = 1; i < length; i++, low = 0x80, high = 0xbf)
-            if (at[i] < low || at[i] > high)
-                return false;
         at += length;
     }
     return true;

@@ -85,9 +85,6 @@ mr_store_stat_op mr_file_stat;
 void mr_file_follow(struct file_call *call);
 /* 0, or -1 with mr_error (USAGE): a folder, a device or a pipe has that name. */
 int mr_file_check_kind(const struct file_call *call);
-/* Gives the file the owner and the mode of the one that has the call's name, and the bits `besides`, as far as that is
- * allowed: from the start on, so that no bytes of a private file are open to others, and again at the end. */
-void mr_file_keep_mode(const struct file_call *call, int fd, mode_t besides);
 /* The error of a write(2): for a full disk it names the remedy. */
 void mr_file_set_write_error(int errnum);
 /* Once all bytes of the temporary file are written: syncs it and gives it the call's name, if call->generation allows

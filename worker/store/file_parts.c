@@ -120,7 +120,7 @@ static int file_parts_begin(struct file_call *call, char id[MR_LEFTOVER_SIZE])
         mr_error_set_errno(errno, "cannot create a file in its folder");
         return -1;
     }
-    mr_file_keep_mode(call, fd, 0600);
+    mr_durable_keep_mode(call->name, fd, 0600);
     (void)mr_leftover_lock(fd); /* no other process knows it yet */
     if (upload_add((struct file_store *)call->base.store, fd, path))
         return 0;

@@ -114,8 +114,8 @@ static int open_temporary(struct file_call *call)
     snprintf(write->temporary, sizeof write->temporary, "%.*s%s", folder, call->name, name);
     write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (write->fd >= 0) {
-        mr_file_keep_mode(call, write->fd, 0600); /* it is opened again for each chunk */
-        (void)mr_leftover_lock(write->fd);        /* no other process knows it yet */
+        mr_durable_keep_mode(call->name, write->fd, 0600); /* it is opened again for each chunk */
+        (void)mr_leftover_lock(write->fd);                 /* no other process knows it yet */
         return 0;
     }
     mr_error_set_errno(errno, "cannot create a file in its folder");
@@ -176,15 +176,6 @@ static int set_generation(const struct file_call *call, int fd, struct stat *st)
     return 0;
 }
 
-void mr_file_keep_mode(const struct file_call *call, int fd, mode_t besides)
-{
-    struct stat old;
-    if (stat(call->name, &old) != 0)
-        return;
-    bool kept = fchown(fd, old.st_uid, old.st_gid) == 0 || fchown(fd, (uid_t)-1, old.st_gid) == 0;
-    (void)fchmod(fd, (old.st_mode & (kept ? 0777 : 0707)) | besides); /* what its group may, no other one may */
-}
-
 int mr_file_publish(const struct file_call *call, int fd, const char *temporary, struct stat *st)
 {
     if (set_generation(call, fd, st) != 0)
@@ -196,7 +187,7 @@ int mr_file_publish(const struct file_call *call, int fd, const char *temporary,
     }
     if (check_target(call) != 0)
         return -1;
-    mr_file_keep_mode(call, fd, 0); /* last: a file that may not be written could not be opened for another try */
+    mr_durable_keep_mode(call->name, fd, 0); /* last: what may not be written could not be opened for another try */
     int rc = call->generation == 0 ? mr_durable_name_new(temporary, call->name) : rename(temporary, call->name);
     if (rc != 0 && errno == EEXIST) {
         mr_error_set(MR_E_EXISTS, "it exists already");

@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static int json_fail(struct mr_json *json, const char *error)
 {
     if (!json->error)
@@ -117,28 +119,6 @@ static int take_escape(struct mr_json *json, char **from, char **to)
     return 0;
 }
 
-/* The length of the UTF-8 sequence at `at` (its first byte is 0x80 or above), or 0 (RFC 3629, section 4). */
-static int utf8_length(const unsigned char *at)
-{
-    unsigned lead = at[0], low = 0x80, high = 0xbf;
-    int n = lead >= 0xc2 && lead <= 0xdf ? 2 : lead >= 0xe0 && lead <= 0xef ? 3 : lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
-    if (lead == 0xe0)
-        low = 0xa0; /* nothing that fits into fewer bytes */
-    else if (lead == 0xed)
-        high = 0x9f; /* no surrogates */
-    else if (lead == 0xf0)
-        low = 0x90;
-    else if (lead == 0xf4)
-        high = 0x8f; /* nothing above U+10FFFF */
-    if (n == 0 || at[1] < low || at[1] > high)
-        return 0;
-    for (int i = 2; i < n; i++) {
-        if (at[i] < 0x80 || at[i] > 0xbf)
-            return 0;
-    }
-    return n;
-}
-
 /* Neither a quote, a backslash, a control byte or the end, nor part of a UTF-8 sequence. */
 static bool is_plain(unsigned char c)
 {
@@ -162,7 +142,7 @@ int mr_json_string(struct mr_json *json, const char **string, size_t *length)
         } else if (c < 0x20) {
             return json_fail(json, from == json->end ? "the text ends inside a string" : "a control byte in a string");
         } else {
-            int n = c < 0x80 ? 1 : utf8_length((const unsigned char *)from);
+            unsigned n = mr_utf8_length((const unsigned char *)from);
             if (n == 0)
                 return json_fail(json, "a string that is not UTF-8");
             while (n-- > 0)

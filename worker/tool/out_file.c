@@ -84,14 +84,6 @@ int mr_out_file_open(struct mr_out_file *file, const char *path, bool absent)
     return -1;
 }
 
-/* Preserves the mode of a file that is replaced. */
-static void keep_mode(const struct mr_out_file *file)
-{
-    struct stat st;
-    if (!file->absent && stat(file->path, &st) == 0)
-        (void)fchmod(file->fd, st.st_mode & 0777);
-}
-
 /* Copies all of one file into another. 0, or -1 with errno. */
 static int copy_all(int from, int to)
 {
@@ -164,7 +156,8 @@ int mr_out_file_commit(struct mr_out_file *file)
 {
     int rc = 0;
     if (!file->plain) {
-        keep_mode(file);
+        if (!file->absent)
+            mr_durable_keep_mode(file->path, file->fd, 0);
         if (fsync(file->fd) != 0 || give_name(file) != 0) {
             int errnum = errno;
             mr_out_file_abort(file);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/utf8.h"
 
 #define STEP_MS 200 /* how long a signal that comes just before a wait goes unnoticed */
 
@@ -211,22 +212,11 @@ int mr_tool_print_report(json_t *report)
     return mr_process_flush();
 }
 
-/* Bytes of the character of UTF-8 there; 0: there is none. The text ends with a NUL. */
-static unsigned character(const unsigned char *at)
-{
-    unsigned more = at[0] < 0x80 ? 0 : at[0] < 0xe0 ? 1 : at[0] < 0xf0 ? 2 : 3;
-    bool wrong = (at[0] >= 0x80 && at[0] < 0xc2) || at[0] > 0xf4 || (at[0] == 0xe0 && at[1] < 0xa0) ||
-                 (at[0] == 0xed && at[1] > 0x9f) || (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f);
-    for (unsigned i = 1; !wrong && i <= more; i++)
-        wrong = (at[i] & 0xc0) != 0x80;
-    return wrong ? 0 : more + 1;
-}
-
 void mr_tool_print_json(FILE *out, const char *text)
 {
     putc('"', out);
     for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
-        unsigned length = character(at);
+        unsigned length = mr_utf8_length(at);
         if (*at == '"' || *at == '\\')
             putc('\\', out);
         if (length == 0)
