@@ -113,7 +113,8 @@ static int await_dataset(struct mr_bench *b)
     bool show = isatty(STDERR_FILENO) == 1;
     enum mr_dataset_state state;
     while ((state = mr_client_dataset_state(b->client, b->dataset.dataset)) != MR_DATASET_READY) {
-        const struct mr_board_dataset *entry = &mr_client_board(b->client)->dataset[b->dataset.dataset];
+        const struct mr_board_dataset *entry =
+            &mr_client_board(b->client)->dataset[mr_dataset_number(b->dataset.dataset)];
         if (state == MR_DATASET_FAILED || mr_client_check(b->client) != 0)
             return -1;
         if (show)

@@ -36,7 +36,7 @@ struct mr_bench_reader {
     uint32_t kept_count;
 };
 
-int mr_bench_index(struct mr_client *client, uint32_t dataset, struct mr_index *index)
+int mr_bench_index(struct mr_client *client, uint64_t dataset, struct mr_index *index)
 {
     int fd;
     uint64_t size;
@@ -127,7 +127,8 @@ static int next_sample(struct mr_bench_reader *r, struct mr_sample *sample)
     struct mr_index_entry entry;
     if (mr_index_get(&r->index, object, &entry, NULL) != 0)
         return -1;
-    *sample = (struct mr_sample){.request = {.dataset = r->plan.dataset, .object = object}, .bytes = entry.size};
+    *sample = (struct mr_sample){.request = {.dataset = mr_dataset_number(r->plan.dataset), .object = object},
+                                 .bytes = entry.size};
     r->position++;
     r->left--;
     return 1;

@@ -18,7 +18,8 @@ struct mr_bench_step {
 };
 
 struct mr_bench_plan {
-    uint32_t dataset, batch;
+    uint64_t dataset;
+    uint32_t batch;
     uint32_t worker, workers; /* makes the steps worker, worker + workers, ... */
     uint64_t steps;           /* of all workers */
 };
@@ -36,6 +37,6 @@ int mr_bench_reader_keep(struct mr_bench_reader *reader);
 void mr_bench_reader_cached(struct mr_bench_reader *reader, struct mr_bench_step *step);
 
 /* The index of a data set that is READY. 0 or -1. */
-int mr_bench_index(struct mr_client *client, uint32_t dataset, struct mr_index *index);
+int mr_bench_index(struct mr_client *client, uint64_t dataset, struct mr_index *index);
 
 #endif

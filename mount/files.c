@@ -90,7 +90,7 @@ struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char
         file->path = strdup(path);
         pthread_mutex_init(&file->lock, NULL);
         struct mr_range_source source = {.label = path,
-                                         .dataset = files->dataset,
+                                         .dataset = mr_dataset_number(files->dataset),
                                          .object = number,
                                          .size = entry.size,
                                          .block_bytes = files->block_bytes,

@@ -16,7 +16,7 @@
 struct mr_files {
     struct mr_client *client;
     pthread_mutex_t lock; /* of the client */
-    uint32_t dataset;
+    uint64_t dataset;
     uint64_t block_bytes;
     struct mr_index index;
     atomic_bool ending;       /* waits end with EINTR */

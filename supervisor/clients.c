@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -36,8 +37,8 @@ static void disconnect(struct mr_client_peer *client)
     client->socket = -1;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         if (s->datasets[i] && mr_requests_has_open(client, s->datasets[i]))
-            s->datasets[i]->clients--;
-        client->serials[i] = 0;
+            mr_dataset_left(s->datasets[i]);
+        client->opens[i] = 0;
     }
 }
 
@@ -248,6 +249,7 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
                                       .pid = pid,
                                       .messages.ready = messages_ready,
                                       .process.ready = process_ended};
+    memset(client->ids, 0xff, sizeof client->ids);
     s->clients.first = client;
     if (mr_events_watch(&s->events, &client->messages, socket, EPOLLIN) != 0 ||
         mr_events_watch(&s->events, &client->process, pidfd, EPOLLIN) != 0) {

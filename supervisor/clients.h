@@ -30,10 +30,10 @@ struct mr_client_peer {
     bool gone; /* its pidfd is readable */
     bool left; /* the connection has ended, and its ranged data sets are closed */
     bool greeted;
-    bool of_job;                       /* not a tool: keeps a private supervisor alive */
-    uint64_t serials[MR_DATASETS_MAX]; /* of the data set of that number that it has opened; 0: none */
-    uint32_t opens[MR_DATASETS_MAX];   /* how often it has opened that one, less how often it has closed it */
-    int64_t refused_ns;                /* its last OPEN_WRITER was answered with BUSY; 0 */
+    bool of_job;                     /* not a tool: keeps a private supervisor alive */
+    uint64_t ids[MR_DATASETS_MAX];   /* of the last data set of that number that it has opened; UINT64_MAX: none */
+    uint32_t opens[MR_DATASETS_MAX]; /* how often it has opened that one, less how often it has closed it */
+    int64_t refused_ns;              /* its last OPEN_WRITER was answered with BUSY; 0 */
     struct mr_watch messages, process;
 };
 

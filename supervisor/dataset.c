@@ -55,12 +55,31 @@ void mr_dataset_close(struct mr_dataset *dataset)
     free(dataset);
 }
 
-struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number)
+struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t id)
+{
+    uint32_t number = mr_dataset_number(id);
+    struct mr_dataset *dataset = s->datasets[number];
+    if (dataset && dataset->id == id)
+        return dataset;
+    if (id / MR_DATASETS_MAX >= s->dataset_uses[number])
+        mr_error_set(MR_E_USAGE, "there is no data set %llu", (unsigned long long)id);
+    else
+        mr_error_set(MR_E_USAGE, MR_DATASET_IS_GONE, number);
+    return NULL;
+}
+
+struct mr_dataset *mr_dataset_at(struct mr_supervisor *s, uint64_t number)
 {
     if (number < MR_DATASETS_MAX && s->datasets[number])
         return s->datasets[number];
     mr_error_set(MR_E_USAGE, "there is no data set %llu", (unsigned long long)number);
     return NULL;
+}
+
+void mr_dataset_left(struct mr_dataset *dataset)
+{
+    dataset->clients--;
+    dataset->left_ns = mr_clock_mono_ns();
 }
 
 bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
@@ -88,19 +107,16 @@ static int free_number(struct mr_supervisor *s)
         if (!s->datasets[i])
             return (int)i;
     int found = -1;
-    bool coming = false;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         const struct mr_dataset *dataset = s->datasets[i];
-        coming |= dataset->closing || (dataset->state == MR_DATASET_FAILED && mr_dataset_is_at_work(dataset));
         if (may_be_replaced(dataset) && (found < 0 || (s->datasets[found]->clients > 0 && dataset->clients == 0)))
             found = (int)i;
     }
-    if (found < 0 && coming) {
-        mr_error_set(MR_E_BUSY, "%u data sets are open, and some of them are being closed", MR_DATASETS_MAX);
-        return -1;
-    }
     if (found < 0) {
-        mr_error_set(MR_E_NO_MEMORY, "%u data sets are open: one supervisor has room for no more", MR_DATASETS_MAX);
+        mr_error_set(MR_E_NO_MEMORY,
+                     "%u data sets are open, which is all that one supervisor has room for: drop some that are no "
+                     "longer read",
+                     MR_DATASETS_MAX);
         return -1;
     }
     mr_dataset_close(s->datasets[found]);
@@ -140,9 +156,10 @@ static int admit(struct mr_dataset *dataset)
     if (number < 0)
         return -1;
     dataset->number = (uint32_t)number;
-    dataset->serial = ++s->dataset_serial;
+    dataset->id = (uint64_t)number + MR_DATASETS_MAX * s->dataset_uses[number]++;
     s->datasets[number] = dataset;
     struct mr_board_dataset *board = board_of(dataset);
+    atomic_store_explicit(&board->id, dataset->id, memory_order_relaxed);
     atomic_store_explicit(&board->listed, 0, memory_order_relaxed);
     atomic_store_explicit(&board->pages, 0, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
@@ -437,7 +454,7 @@ struct mr_dataset *mr_dataset_open_names(struct mr_supervisor *s, int fd, enum m
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
         if (other && other->state != MR_DATASET_FAILED && other->names >= 0 && other->wanted[0] == '\0' &&
-            !other->ranged && other->shards == shards && same_bytes(other->names, fd)) {
+            !other->ranged && !other->closing && other->shards == shards && same_bytes(other->names, fd)) {
             close(fd);
             return other;
         }
@@ -528,9 +545,9 @@ static int copy_strings(struct mr_strings *to, const struct mr_strings *from)
     return 0;
 }
 
-struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest)
+struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t id, const char *digest)
 {
-    struct mr_dataset *base = mr_dataset_find(s, number);
+    struct mr_dataset *base = mr_dataset_find(s, id);
     if (!base)
         return NULL;
     if (base->block_bytes > 0) {
@@ -551,7 +568,7 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
         return base;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = s->datasets[i];
-        if (other && other->state != MR_DATASET_FAILED && !other->closing && other->like == base->number &&
+        if (other && other->state != MR_DATASET_FAILED && !other->closing && other->like == base->id &&
             strcmp(other->wanted, digest) == 0)
             return other;
     }
@@ -563,7 +580,7 @@ struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number
         goto fail;
     }
     memcpy(dataset->wanted, digest, sizeof dataset->wanted);
-    dataset->like = base->number;
+    dataset->like = base->id;
     dataset->shards = base->shards;
     dataset->load = MR_LOAD_WANTED;
     if (admit(dataset) == 0)
@@ -573,9 +590,15 @@ fail:
     return NULL;
 }
 
+const struct mr_dataset *mr_dataset_base(const struct mr_dataset *dataset)
+{
+    const struct mr_dataset *base = dataset->supervisor->datasets[mr_dataset_number(dataset->like)];
+    return base && base->id == dataset->like ? base : NULL;
+}
+
 bool mr_dataset_adopt(struct mr_dataset *dataset)
 {
-    const struct mr_dataset *base = dataset->supervisor->datasets[dataset->like];
+    const struct mr_dataset *base = mr_dataset_base(dataset);
     if (dataset->wanted[0] == '\0' || !base || !base->indexed || strcmp(base->digest, dataset->wanted) != 0 ||
         (dataset->index = fcntl(base->index, F_DUPFD_CLOEXEC, 0)) < 0)
         return false;
@@ -593,7 +616,7 @@ bool mr_dataset_adopt(struct mr_dataset *dataset)
 
 void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale)
 {
-    const struct mr_dataset *base = dataset->supervisor->datasets[dataset->like];
+    const struct mr_dataset *base = mr_dataset_base(dataset);
     dataset->stale = stale;
     dataset->load = MR_LOAD_NO;
     if (dataset->wanted[0] == '\0')
@@ -612,7 +635,7 @@ static void settle_waiting(struct mr_dataset *base)
     struct mr_supervisor *s = base->supervisor;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = s->datasets[i];
-        if (!dataset || dataset->load != MR_LOAD_WAITS || dataset->like != base->number)
+        if (!dataset || dataset->load != MR_LOAD_WAITS || dataset->like != base->id)
             continue;
         if (base->indexed)
             dataset->load = MR_LOAD_WANTED;

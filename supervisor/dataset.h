@@ -41,7 +41,7 @@ struct mr_dataset {
     struct mr_supervisor *supervisor;
     uint32_t number;
     uint64_t nth;                /* of the listings of these URIs that clients count; 0: the one that all share */
-    uint64_t serial;             /* unique among all data sets of this run, whatever their number */
+    uint64_t id;                 /* unique in this run (shm/ring/board.h): by this, clients name it */
     unsigned clients;            /* connected ones that have opened it (clients.c) */
     enum mr_dataset_state state; /* as on the board */
     bool indexed;
@@ -55,7 +55,7 @@ struct mr_dataset {
     enum mr_dataset_load load;
     char *place;                       /* path or URI of its saved index; "" */
     char wanted[MR_INDEX_DIGEST_SIZE]; /* only the listing of this digest will do; "" */
-    uint32_t like;                     /* with `wanted`: the data set that is the same but for that */
+    uint64_t like;                     /* with `wanted`: id of the data set that is the same but for that */
     uint64_t stale;                    /* generation or inode of a saved index that is too old; 0 */
     bool replace;                      /* `millrace index -o`: what is at `place` is replaced */
     int index;                         /* read-only descriptor; -1 */
@@ -65,6 +65,7 @@ struct mr_dataset {
     char from[256]; /* the saved index that it is; "" */
     char digest[MR_INDEX_DIGEST_SIZE];
     int64_t opened_ns;
+    int64_t left_ns;   /* when the last client that had it open left it; 0: never */
     bool admitted;     /* fetch_workers.c has seen its index: its blocks fit, and it was not refused */
     uint64_t sent_to;  /* fetch slots whose process was sent DATASET */
     int64_t waits_ns;  /* since when lanes that are open keep the memory from being divided for it; 0 */
@@ -80,8 +81,8 @@ struct mr_dataset {
 };
 
 /* Opens by name in the configuration, by URIs, or by a file of names (taken over on success). Returns at once. NULL:
- * USAGE, CONFIG, NO_MEMORY; BUSY: no number is free, but one will be soon. A file of names is of objects, unless the
- * format says otherwise. */
+ * USAGE, CONFIG, NO_MEMORY (also where no number is free: mr_dataset_end_make_room). A file of names is of objects,
+ * unless the format says otherwise. */
 struct mr_dataset *mr_dataset_open_named(struct mr_supervisor *s, const char *name, enum mr_format format);
 /* nth > 0: the listing of these URIs that has this number. A client that lists anew counts on, so that processes which
  * do the same share what each of them lists for the nth time. It ends when no client has it open (dataset_end.h).
@@ -94,9 +95,9 @@ struct mr_dataset *mr_dataset_open_ranged(struct mr_supervisor *s, int fd, uint6
                                           struct mr_client_peer *owner);
 /* The most bytes that one ticket of it needs. */
 uint64_t mr_dataset_extent(const struct mr_dataset *dataset);
-/* The data set `number` with the listing of this digest: itself, or one that is looked for in the cache and at its
+/* The data set of that id with the listing of this digest: itself, or one that is looked for in the cache and at its
  * saved index. Returns at once. NULL: USAGE, NO_MEMORY. */
-struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t number, const char *digest);
+struct mr_dataset *mr_dataset_open_like(struct mr_supervisor *s, uint64_t id, const char *digest);
 /* `millrace index URI -o FILE`: lists, and saves at `place`, replacing what is there. checksums: of all samples of tar
  * shards. NULL: USAGE (they are not shards), NO_MEMORY. */
 struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *uri, const char *place, bool checksums);
@@ -104,16 +105,22 @@ struct mr_dataset *mr_dataset_open_to_save(struct mr_supervisor *s, const char *
 void mr_dataset_begun(struct mr_dataset *dataset);
 /* INDEX_MISSING came: it is listed, or waits for the data set that it is like. */
 void mr_dataset_not_saved(struct mr_dataset *dataset, uint64_t stale);
+/* With `wanted`: the data set that it is like, or NULL when that has gone. */
+const struct mr_dataset *mr_dataset_base(const struct mr_dataset *dataset);
 /* Takes over the index of the data set that it is like, if that has turned out to be the listing that is wanted: true,
  * and it is indexed now. */
 bool mr_dataset_adopt(struct mr_dataset *dataset);
 /* INDEX_LOAD's and CONCAT's keys of the data set. */
 void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out);
-/* NULL (USAGE) when there is none of that number. */
-struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t number);
+/* NULL (USAGE) when there is none of that id, any more or at all. */
+struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t id);
+/* As workers name it. NULL (USAGE): none has that number now. */
+struct mr_dataset *mr_dataset_at(struct mr_supervisor *s, uint64_t number);
 /* A list worker works on it, or is still to release it (listing.c): it cannot be closed yet. */
 bool mr_dataset_is_at_work(const struct mr_dataset *dataset);
 void mr_dataset_close(struct mr_dataset *dataset);
+/* A client that had it open has closed it as often as it had opened it, or has gone. */
+void mr_dataset_left(struct mr_dataset *dataset);
 
 /* INDEX_DONE: fd is taken over. 0, or -1 (PROTOCOL) for an answer that makes no sense. */
 int mr_dataset_indexed(struct mr_dataset *dataset, struct mr_msg_in *in);

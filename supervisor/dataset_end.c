@@ -4,22 +4,15 @@
  */
 #include "supervisor/dataset_end.h"
 
+#include "base/log.h"
 #include "supervisor/run_impl.h"
-
-bool mr_dataset_end_allowed(const struct mr_dataset *dataset)
-{
-    if (dataset->ranged || dataset->nth > 0)
-        return true;
-    mr_error_set(MR_E_USAGE, "data set %u is shared with others, and stays open", dataset->number);
-    return false;
-}
 
 /* Ends the data sets that are like this one: a reader of one of them had this listing open as well. */
 static void end_those_like(const struct mr_dataset *dataset)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *other = dataset->supervisor->datasets[i];
-        if (other && !other->closing && other->wanted[0] != '\0' && other->like == dataset->number)
+        if (other && !other->closing && other->wanted[0] != '\0' && other->like == dataset->id)
             mr_dataset_end_begin(other);
     }
 }
@@ -31,6 +24,58 @@ void mr_dataset_end_begin(struct mr_dataset *dataset)
     end_those_like(dataset);
     if (dataset->state != MR_DATASET_READY)
         mr_dataset_fail(dataset, MR_E_USAGE, "it was closed");
+}
+
+/* Whether a client has a listing open that was opened as one like this. */
+static bool has_followers(const struct mr_dataset *dataset)
+{
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        const struct mr_dataset *other = dataset->supervisor->datasets[i];
+        if (other && other->wanted[0] != '\0' && other->like == dataset->id && other->clients > 0)
+            return true;
+    }
+    return false;
+}
+
+/* One of the configuration will be opened sooner than one that some client has named. */
+static bool is_less_wanted(const struct mr_dataset *a, const struct mr_dataset *b)
+{
+    return a->name && b->name ? a->left_ns < b->left_ns : !a->name && (b->name || a->left_ns < b->left_ns);
+}
+
+/* Of the data sets that no client has open, the one that was left first: it is there only to save another listing. */
+static struct mr_dataset *least_wanted(const struct mr_supervisor *s)
+{
+    struct mr_dataset *found = NULL;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        struct mr_dataset *dataset = s->datasets[i];
+        if (dataset->clients == 0 && !dataset->closing && (!found || is_less_wanted(dataset, found)) &&
+            mr_lanes_of_dataset(s, i) == 0 && !has_followers(dataset))
+            found = dataset;
+    }
+    return found;
+}
+
+bool mr_dataset_end_make_room(struct mr_supervisor *s)
+{
+    bool comes_free = false, may_come = false;
+    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
+        const struct mr_dataset *dataset = s->datasets[i];
+        if (!dataset)
+            return false;
+        bool ends = dataset->closing || (dataset->state == MR_DATASET_FAILED && mr_dataset_is_at_work(dataset));
+        comes_free |= ends && mr_lanes_of_dataset(s, i) == 0;
+        may_come |= ends;
+    }
+    struct mr_dataset *least = comes_free ? NULL : least_wanted(s);
+    if (!comes_free && !least && !may_come)
+        return false;
+    if (least) {
+        mr_log_info("data set %u (%s) makes room: nobody has it open", least->number, mr_dataset_label(least));
+        mr_dataset_end_begin(least);
+    }
+    mr_error_set(MR_E_BUSY, "%u data sets are open, and some of them are being closed", MR_DATASETS_MAX);
+    return true;
 }
 
 void mr_dataset_end_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client)

@@ -1,14 +1,14 @@
 /*
- * dataset_end.h - the end of data sets that do not stay for the whole run: those that a reader of checkpoints opens for
- * its objects and reads by ranges, and listings that clients have counted (OPEN_DATASET with `nth`).
+ * dataset_end.h - the end of data sets: of those that a reader of checkpoints opens for its objects and reads by ranges,
+ * of listings that clients have counted (OPEN_DATASET with `nth`), and of any other that no client has open once its
+ * number is needed.
  *
  *     open --(its reader's CLOSE_DATASET, or none has it open)--> closing --(no lane of it is registered)--> dropping
  *     dropping --(every fetch worker has answered DATASET_DROPPED or exited)--> freed, the number free again
  *
  * Why a number can be given to another data set without any process mistaking one for the other:
- * - A reader's data set belongs to one client, and no other one can name it (clients.c). For the others, each client
- *   says when it is done. A client remembers the serial of each data set that it has opened, so that a number whose
- *   data set has another serial now is an error to it.
+ * - Clients name a data set by its id, which no other one ever has. A reader's belongs to one client, and no other one
+ *   can name it (requests.c). For the others, each client says when it is done.
  * - Tickets name the number. A lane leaves the registry when every word is EMPTY and every fetch worker has unmapped it
  *   with no claim left, so that after the last lane no worker reads a ticket of it.
  * - A fetch worker's messages come in order: after DATASET_DROPPED it sends nothing more about the old one, and a
@@ -23,10 +23,11 @@ struct mr_supervisor;
 struct mr_dataset;
 struct mr_client_peer;
 
-/* Whether a client may close it; false with mr_error (USAGE): it is shared by all, and stays. */
-bool mr_dataset_end_allowed(const struct mr_dataset *dataset);
 /* No client can open it any more; lanes that it still has continue until they are closed. */
 void mr_dataset_end_begin(struct mr_dataset *dataset);
+/* Where all numbers are taken: sees to it that one comes free, by ending a data set that no client has open if it must,
+ * and sets mr_error (BUSY). False: none can, or a number is free. */
+bool mr_dataset_end_make_room(struct mr_supervisor *s);
 /* Ends the client's ranged data sets. Its process may live on, with lanes. */
 void mr_dataset_end_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
 /* Begins to end counted listings that no client has open; brings all that are ending as far as possible now. True when

@@ -531,9 +531,9 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
         return 0;
     case MR_MSG_COMPOSE:
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_str(in, "text", &text) != 0 ||
-            !mr_dataset_find(s, number))
+            !mr_dataset_at(s, number))
             return -1;
-        snprintf(mr_dataset_find(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
+        snprintf(mr_dataset_at(s, number)->compose, sizeof s->datasets[0]->compose, "%s", text);
         return 0;
     case MR_MSG_FAILED:
         if (!mr_msg_has(in, "dataset")) { /* if it is not a lack of memory, its exit status decides */
@@ -544,7 +544,7 @@ static int message(struct mr_child *child, struct mr_msg_in *in)
         if (mr_msg_get_u64(in, "dataset", &number) != 0 || mr_msg_get_u64(in, "code", &code) != 0 ||
             mr_msg_get_str(in, "text", &text) != 0)
             return -1;
-        struct mr_dataset *dataset = mr_dataset_find(s, number);
+        struct mr_dataset *dataset = mr_dataset_at(s, number);
         if (!dataset)
             return -1;
         mr_dataset_fail(dataset, code > MR_OK && code < MR_E_COUNT ? (enum mr_code)code : MR_E_INTERNAL, text);

@@ -154,7 +154,7 @@ static void send_concat(struct mr_child *child, struct mr_dataset *dataset)
 
 static void send_load(struct mr_child *child, struct mr_dataset *dataset)
 {
-    const struct mr_dataset *base = child->supervisor->datasets[dataset->like];
+    const struct mr_dataset *base = mr_dataset_base(dataset);
     struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX_LOAD);
     mr_dataset_put(dataset, out);
     if (dataset->wanted[0] != '\0' && base && base->indexed)

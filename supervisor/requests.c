@@ -17,7 +17,7 @@
 
 bool mr_requests_has_open(const struct mr_client_peer *client, const struct mr_dataset *dataset)
 {
-    return client->serials[dataset->number] == dataset->serial && client->opens[dataset->number] > 0;
+    return client->ids[dataset->number] == dataset->id && client->opens[dataset->number] > 0;
 }
 
 /* ---- answers ---- */
@@ -78,99 +78,114 @@ static void remember(struct mr_client_peer *client, struct mr_dataset *dataset)
         dataset->clients++;
         client->opens[number] = 0;
     }
-    client->serials[number] = dataset->serial;
+    client->ids[number] = dataset->id;
     client->opens[number]++;
 }
 
-/* Answers at once: what the data set becomes is told by the board. The four forms of the request: msg.h. */
+/* The data set of the request's id, or NULL with the error: it has gone, or is another process's reader. */
+static struct mr_dataset *dataset_of_id(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    uint64_t id;
+    if (mr_msg_get_u64(in, "dataset", &id) != 0)
+        return NULL;
+    struct mr_dataset *dataset = mr_dataset_find(client->supervisor, id);
+    if (!dataset)
+        return NULL;
+    if (dataset->closing)
+        mr_error_set(MR_E_USAGE, MR_DATASET_IS_GONE, dataset->number);
+    else if (dataset->ranged && dataset->owner != client)
+        mr_error_set(MR_E_USAGE, "data set %u is another process's reader", dataset->number);
+    else
+        return dataset;
+    return NULL;
+}
+
+/* The same for what the client reads: what it has opened and closed again has gone for it. */
+static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
+{
+    struct mr_dataset *dataset = dataset_of_id(client, in);
+    if (!dataset || client->ids[dataset->number] != dataset->id || client->opens[dataset->number] > 0)
+        return dataset;
+    mr_error_set(MR_E_USAGE, MR_DATASET_IS_GONE, dataset->number);
+    return NULL;
+}
+
+/* By a file of names, for this client alone if it is read by ranges. */
+static struct mr_dataset *open_objects(struct mr_client_peer *client, struct mr_msg_in *in, enum mr_format format,
+                                       uint64_t block_bytes)
+{
+    int fd = mr_msg_take_fd(in, 0);
+    if (fd < 0)
+        return NULL;
+    struct mr_dataset *dataset;
+    if (!mr_msg_has(in, "block_bytes"))
+        dataset = mr_dataset_open_names(client->supervisor, fd, format);
+    else
+        dataset = mr_dataset_open_ranged(client->supervisor, fd, block_bytes, client);
+    if (!dataset)
+        close(fd);
+    return dataset;
+}
+
+/* The forms of the request: msg.h. *name: that of the configuration, or NULL. */
+static struct mr_dataset *open_what_is_named(struct mr_client_peer *client, struct mr_msg_in *in, const char **name)
+{
+    struct mr_supervisor *s = client->supervisor;
+    const char *digest, *format_text, *const *uris;
+    size_t count;
+    uint64_t like, nth = 0, block_bytes = 0;
+    enum mr_format format = MR_FORMAT_BY_NAME;
+    if (mr_msg_has(in, "block_bytes") && mr_msg_get_u64(in, "block_bytes", &block_bytes) != 0)
+        return NULL;
+    if (mr_msg_has(in, "format") &&
+        (mr_msg_get_str(in, "format", &format_text) != 0 || mr_format_parse(format_text, &format) != 0))
+        return NULL;
+    struct mr_dataset *dataset = NULL;
+    if (mr_msg_has(in, "dataset")) {
+        dataset = dataset_of_id(client, in);
+    } else if (mr_msg_has(in, "objects")) {
+        return open_objects(client, in, format, block_bytes);
+    } else if (mr_msg_has(in, "like")) {
+        if (mr_msg_get_u64(in, "like", &like) == 0 && mr_msg_get_str(in, "digest", &digest) == 0)
+            dataset = mr_dataset_open_like(s, like, digest);
+    } else if (mr_msg_has(in, "uris")) {
+        if (mr_msg_get_strs(in, "uris", &uris, &count) != 0 ||
+            (mr_msg_has(in, "nth") && mr_msg_get_u64(in, "nth", &nth) != 0))
+            return NULL;
+        return mr_dataset_open_uris(s, uris, count, format, nth, block_bytes);
+    } else {
+        return mr_msg_get_str(in, "name", name) != 0 ? NULL : mr_dataset_open_named(s, *name, format);
+    }
+    *name = dataset && !dataset->ranged ? dataset->name : NULL;
+    return dataset;
+}
+
+/* Answers at once: what the data set becomes is told by the board. */
 static int open_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
-    struct mr_dataset *dataset = NULL;
     const char *name = NULL;
     if (s->state != MR_SUP_RUNNING) {
         mr_error_set(MR_E_GONE, "the millrace supervisor is ending: no more data sets are opened");
         return -1;
     }
-    const char *digest, *const *uris;
-    size_t count;
-    uint64_t like, nth = 0, block_bytes = 0;
-    if (mr_msg_has(in, "block_bytes") && mr_msg_get_u64(in, "block_bytes", &block_bytes) != 0)
+    struct mr_dataset *dataset = open_what_is_named(client, in, &name);
+    if (!dataset) {
+        if (mr_error_code() == MR_E_NO_MEMORY)
+            (void)mr_dataset_end_make_room(s);
         return -1;
-    enum mr_format format = MR_FORMAT_BY_NAME;
-    const char *format_text;
-    if (mr_msg_has(in, "format") &&
-        (mr_msg_get_str(in, "format", &format_text) != 0 || mr_format_parse(format_text, &format) != 0))
-        return -1;
-    if (mr_msg_has(in, "objects")) {
-        int fd = mr_msg_take_fd(in, 0);
-        if (fd < 0)
-            return -1;
-        bool ranged = mr_msg_has(in, "block_bytes");
-        if (!ranged)
-            dataset = mr_dataset_open_names(s, fd, format);
-        else
-            dataset = mr_dataset_open_ranged(s, fd, block_bytes, client);
-        if (!dataset)
-            close(fd);
-    } else if (mr_msg_has(in, "like")) {
-        if (mr_msg_get_u64(in, "like", &like) != 0 || mr_msg_get_str(in, "digest", &digest) != 0)
-            return -1;
-        dataset = mr_dataset_open_like(s, like, digest);
-        name = dataset ? dataset->name : NULL;
-    } else if (mr_msg_has(in, "uris")) {
-        if (mr_msg_get_strs(in, "uris", &uris, &count) != 0 ||
-            (mr_msg_has(in, "nth") && mr_msg_get_u64(in, "nth", &nth) != 0))
-            return -1;
-        dataset = mr_dataset_open_uris(s, uris, count, format, nth, block_bytes);
-    } else {
-        if (mr_msg_get_str(in, "name", &name) != 0)
-            return -1;
-        dataset = mr_dataset_open_named(s, name, format);
     }
-    if (!dataset)
-        return -1;
     remember(client, dataset);
     struct mr_msg_out *out = ok();
-    mr_msg_put_u64(out, "dataset", dataset->number);
+    mr_msg_put_u64(out, "dataset", dataset->id);
     put_choices(s, name, out);
     return reply(client, out);
-}
-
-/* The client has opened a data set of this number that no longer exists, or that it has closed. */
-static bool is_stale(const struct mr_client_peer *client, uint64_t number)
-{
-    if (number >= MR_DATASETS_MAX || client->serials[number] == 0)
-        return false;
-    const struct mr_dataset *dataset = client->supervisor->datasets[number];
-    return !dataset || !mr_requests_has_open(client, dataset) || dataset->closing;
-}
-
-/* The data set that the request names, or NULL with the error: a number that this client may not use, or that now
- * belongs to another data set. */
-static struct mr_dataset *named_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
-{
-    uint64_t number;
-    if (mr_msg_get_u64(in, "dataset", &number) != 0)
-        return NULL;
-    if (is_stale(client, number)) {
-        mr_error_set(MR_E_USAGE,
-                     "data set %u has failed or was closed, and its number was given to another one: open it again",
-                     (unsigned)number);
-        return NULL;
-    }
-    struct mr_dataset *dataset = mr_dataset_find(client->supervisor, number);
-    if (dataset && dataset->ranged && dataset->owner != client) {
-        mr_error_set(MR_E_USAGE, "data set %u is another process's reader", (unsigned)number);
-        return NULL;
-    }
-    return dataset;
 }
 
 static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_dataset *dataset = named_dataset(client, in);
-    if (!dataset || !mr_dataset_end_allowed(dataset))
+    if (!dataset)
         return -1;
     if (!mr_requests_has_open(client, dataset)) {
         mr_error_set(MR_E_USAGE, "data set %u was not opened by this process", dataset->number);
@@ -179,7 +194,7 @@ static int close_dataset(struct mr_client_peer *client, struct mr_msg_in *in)
     if (dataset->ranged)
         mr_dataset_end_begin(dataset);
     else if (--client->opens[dataset->number] == 0)
-        dataset->clients--; /* settle ends it where that was the last one */
+        mr_dataset_left(dataset); /* settle ends a counted listing where that was the last one */
     return reply(client, ok());
 }
 

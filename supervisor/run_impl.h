@@ -67,7 +67,7 @@ struct mr_supervisor {
     int64_t started_ns;
 
     struct mr_dataset *datasets[MR_DATASETS_MAX];
-    uint64_t dataset_serial; /* the last that was given to a data set */
+    uint64_t dataset_uses[MR_DATASETS_MAX]; /* how many data sets have had each number */
     struct mr_listing listing;
     struct mr_lanes lanes;
     struct mr_fetch_workers fetch_workers;

@@ -29,8 +29,8 @@ class Connection:
         self.path = path
         self.client = Client(path, "job", timeout_ms)
         self.indexes: dict[int, Index] = {}
-        # Data sets to be closed, with what was read of them: their last user may go in the middle of a call.
-        self.unused: deque[tuple[int, int]] = deque()
+        # Data sets to be closed once for each time that they stand here: their user may go in the middle of a call.
+        self.unused: deque[int] = deque()
         self.prepared = False  # it was told that a checkpoint writer will come
         self._pid = os.getpid()
 
@@ -39,14 +39,13 @@ class Connection:
         return self._pid == os.getpid()
 
     def close_unused(self) -> None:
-        """Before anything is opened: no number in `unused` may have become another data set's."""
+        """Before anything is opened: what is closed makes room."""
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
-                listed, number = self.unused.popleft()
-                self.indexes.pop(listed, None)
-                self.indexes.pop(number, None)
+                dataset = self.unused.popleft()
+                self.indexes.pop(dataset, None)
                 with contextlib.suppress(ValueError):  # it had failed, and its number was given to another one
-                    self.client.close_dataset(listed)
+                    self.client.close_dataset(dataset)
 
 
 _connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
@@ -100,7 +99,10 @@ class Source:
 
     With `anew` it is listed when it is made. Which listing that is, is counted: what is the nth of these URIs in one
     process is that of all whose nth it is. So the ranks of a job, which do the same one after the other, share each;
-    and a process that is given the data set opens the very listing. It ends when no process has it any more.
+    it ends when no process has it any more. Any other one stays for its next user until the supervisor needs the room.
+
+    A process that is given the data set opens the very listing. If it comes too late for that, it lists the objects
+    again, and must find the same ones.
     """
 
     def __init__(
@@ -117,10 +119,12 @@ class Source:
         self._run = connection.client.run_id
         self._name, self._uris, self._objects, self._format = name, uris, objects, format
         self._nth = _count_listing(connection.path, uris) if anew else 0
-        self._first: str | None = None  # the digest of that listing
+        self._first: str | None = None  # the digest of its listing, once that is known
         self._checked: Connection | None = None  # through which the listing was compared with it
-        self._number, tail, on_error = self._open(connection, uris)
-        self._listed = self._number  # the current listing, also while an older one is read
+        # The supervisor's ids: of the current listing, and of what is read, which may be an older one.
+        self._listed, tail, on_error = self._open(connection, uris)
+        self._number = self._listed
+        self._opened = [self._listed]  # through _connection, each to be closed once
         self._samples: bool | None = None
         self._digest: str | None = None  # the listing that is read, where it is another one
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
@@ -142,8 +146,8 @@ class Source:
 
     def __del__(self) -> None:
         connection: Connection | None = self.__dict__.get("_connection")
-        if connection is not None and self._nth > 0 and connection.is_ours():
-            connection.unused.append((self._listed, self._number))
+        if connection is not None and connection.is_ours():
+            connection.unused.extend(self._opened)
 
     def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
         connection.close_unused()
@@ -162,20 +166,32 @@ class Source:
         is_other_run = found.client.run_id != self._run
         if is_other_run and self._objects:
             raise Error("this data set of explicit objects is of another run: make it again")
-        if is_other_run or self._nth > 0:
-            listed, _, _ = self._open(found, self._uris)
-            try:
-                digest = self._digest
-                number = listed if digest is None else found.client.open_listing(listed, digest)[0]
-            except BaseException:
-                if self._nth > 0:
-                    found.unused.append((listed, listed))
-                raise
-            self._listed, self._number = listed, number
+        opened = [self._open_again(found, is_other_run)]
+        try:
+            if self._digest is not None:
+                opened.append(found.client.open_listing(opened[0], self._digest)[0])
+        except BaseException:
+            found.unused.extend(opened)
+            raise
+        self._opened, self._listed, self._number = opened, opened[0], opened[-1]
         if is_other_run:
             self._run, self._first = found.client.run_id, None
         self._connection = found
         return found
+
+    def _open_again(self, found: Connection, is_other_run: bool) -> int:
+        """In this process: the very data set, or where that has gone another listing of the same place."""
+        found.close_unused()
+        if not is_other_run:
+            try:
+                return found.client.open_dataset(dataset=self._listed)[0]
+            except ValueError as e:
+                if self._objects:
+                    raise Error(
+                        "this copy of a data set of explicit objects was opened too late: keep the one that was "
+                        "copied, or make it again"
+                    ) from e
+        return self._open(found, self._uris)[0]
 
     def index(self) -> Index:
         """The listing. Waits until it is done, and logs the progress."""
@@ -184,13 +200,13 @@ class Source:
         if index is None:
             self._wait(connection, self._number)
             index = connection.indexes.setdefault(self._number, connection.client.index(self._number))
-        if self._nth > 0 and self._digest is None and self._checked is not connection:
+        if self._digest is None and self._checked is not connection:
             self._check_first(index.digest)
             self._checked = connection
         return index
 
     def _check_first(self, digest: str) -> None:
-        """The process that passed the data set on may have closed the listing before it was opened here."""
+        """The process that passed the data set on may have closed it before it was opened here."""
         if self._first not in (None, digest):
             raise ChangedError(
                 f"{self}: the listing of this copy has gone, and the objects have changed: keep the data set that was "
@@ -229,7 +245,13 @@ class Source:
         if digest == self._digest or (known is not None and known.digest == digest):
             return False
         number, _, _ = connection.client.open_listing(self._listed, digest)
-        self._wait(connection, number)
+        try:
+            self._wait(connection, number)
+        except BaseException:
+            connection.unused.append(number)
+            raise
+        connection.unused.extend(self._opened[1:])
+        self._opened[1:] = [number]
         changed = number != self._number
         self._number = number
         self._digest = None if number == self._listed else digest
@@ -237,7 +259,7 @@ class Source:
 
     @property
     def number(self) -> int:
-        """The supervisor's number of what is read."""
+        """The supervisor's id of what is read."""
         return self._number
 
     def open_lane(

@@ -139,13 +139,15 @@ static const char **texts_of(PyObject *tuple)
 
 static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", "uris", "names_fd", "format", "nth", NULL};
+    static char *names[] = {"name", "uris", "names_fd", "format", "nth", "dataset", NULL};
     const char *name = NULL, *format = "";
-    PyObject *uris = NULL;
+    PyObject *uris = NULL, *known = NULL;
     int names_fd = -1;
     unsigned long long nth = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!isK:open_dataset", names, &name, &PyTuple_Type, &uris,
-                                     &names_fd, &format, &nth))
+    uint64_t id = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!isKO:open_dataset", names, &name, &PyTuple_Type, &uris,
+                                     &names_fd, &format, &nth, &known) ||
+        (known && ring_uint64(known, &id)))
         return NULL;
     const char **texts = NULL;
     if (uris && !(texts = texts_of(uris)))
@@ -158,19 +160,23 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     size_t count = uris ? (size_t)PyTuple_GET_SIZE(uris) : 0;
     int rc;
     Py_BEGIN_ALLOW_THREADS
-        rc = nth > 0 ? mr_client_open_nth(self->client, texts, count, nth, 0, &opened)
-                     : mr_client_open_dataset_as(self->client, name, texts, count, names_fd, format, &opened);
+        if (known)
+            rc = mr_client_open_known(self->client, id, &opened);
+        else if (nth > 0)
+            rc = mr_client_open_nth(self->client, texts, count, nth, 0, &opened);
+        else
+            rc = mr_client_open_dataset_as(self->client, name, texts, count, names_fd, format, &opened);
     Py_END_ALLOW_THREADS
     ring_client_end(self);
     free(texts);
-    return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
+    return rc ? ring_raise() : Py_BuildValue("KII", (unsigned long long)opened.dataset, opened.tail, opened.on_error);
 }
 
 static PyObject *client_open_listing(Client *self, PyObject *args)
 {
-    unsigned like;
+    unsigned long long like;
     const char *digest;
-    if (!PyArg_ParseTuple(args, "Is:open_listing", &like, &digest) || ring_client_begin(self))
+    if (!PyArg_ParseTuple(args, "Ks:open_listing", &like, &digest) || ring_client_begin(self))
         return NULL;
     struct mr_opened opened = {0};
     int rc;
@@ -178,7 +184,7 @@ static PyObject *client_open_listing(Client *self, PyObject *args)
         rc = mr_client_open_listing(self->client, like, digest, &opened);
     Py_END_ALLOW_THREADS
     ring_client_end(self);
-    return rc ? ring_raise() : Py_BuildValue("III", opened.dataset, opened.tail, opened.on_error);
+    return rc ? ring_raise() : Py_BuildValue("KII", (unsigned long long)opened.dataset, opened.tail, opened.on_error);
 }
 
 static PyObject *client_open_ranged(Client *self, PyObject *args)
@@ -195,13 +201,13 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
     ring_client_end(self);
     if (rc && mr_error_code() == MR_E_BUSY)
         Py_RETURN_NONE;
-    return rc ? ring_raise() : PyLong_FromUnsignedLong(opened.dataset);
+    return rc ? ring_raise() : PyLong_FromUnsignedLongLong(opened.dataset);
 }
 
 static PyObject *client_block_bytes(Client *self, PyObject *arg)
 {
-    uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
+    uint64_t dataset;
+    if (ring_uint64(arg, &dataset) || ring_client_begin(self))
         return NULL;
     uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
     ring_client_end(self);
@@ -210,8 +216,8 @@ static PyObject *client_block_bytes(Client *self, PyObject *arg)
 
 static PyObject *client_close_dataset(Client *self, PyObject *arg)
 {
-    uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
+    uint64_t dataset;
+    if (ring_uint64(arg, &dataset) || ring_client_begin(self))
         return NULL;
     int rc;
     Py_BEGIN_ALLOW_THREADS
@@ -225,12 +231,11 @@ static PyObject *client_close_dataset(Client *self, PyObject *arg)
 
 static PyObject *client_range_reader(Client *self, PyObject *args)
 {
-    unsigned dataset;
     PyObject *index_object;
-    unsigned long long object;
+    unsigned long long dataset, object;
     const char *label;
     int exact = 0;
-    if (!PyArg_ParseTuple(args, "IOKs|p:range_reader", &dataset, &index_object, &object, &label, &exact))
+    if (!PyArg_ParseTuple(args, "KOKs|p:range_reader", &dataset, &index_object, &object, &label, &exact))
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
@@ -239,7 +244,7 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
     uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
     ring_client_end(self);
     if (block_bytes == 0) {
-        PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", dataset);
+        PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", mr_dataset_number(dataset));
         return NULL;
     }
     return ring_range_new(state, (PyObject *)self, dataset, block_bytes, exact, index, object, label);
@@ -247,13 +252,13 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
 
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 {
-    uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
+    uint64_t dataset;
+    if (ring_uint64(arg, &dataset) || ring_client_begin(self))
         return NULL;
     enum mr_dataset_state state = mr_client_dataset_state(self->client, dataset);
     uint64_t listed = 0, pages = 0;
     if (state != MR_DATASET_FAILED) {
-        const struct mr_board_dataset *entry = &mr_client_board(self->client)->dataset[dataset];
+        const struct mr_board_dataset *entry = &mr_client_board(self->client)->dataset[mr_dataset_number(dataset)];
         listed = atomic_load_explicit(&entry->listed, memory_order_relaxed);
         pages = atomic_load_explicit(&entry->pages, memory_order_relaxed);
     }
@@ -266,8 +271,8 @@ static PyObject *client_dataset_listed(Client *self, PyObject *arg)
 
 static PyObject *client_index(Client *self, PyObject *arg)
 {
-    uint32_t dataset;
-    if (ring_uint32(arg, &dataset) || ring_client_begin(self))
+    uint64_t dataset;
+    if (ring_uint64(arg, &dataset) || ring_client_begin(self))
         return NULL;
     int fd = -1, rc;
     uint64_t size;
@@ -327,12 +332,13 @@ static PyObject *client_put_loop(Client *self, PyObject *args)
 static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"dataset", "index", "window", "least", "key", "writable", "alone", "parent", NULL};
-    unsigned dataset, window, least;
+    unsigned window, least;
+    unsigned long long dataset;
     PyObject *index_object;
     const char *key = NULL;
     int writable = 0, alone = 0;
     long parent = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IOII|z$ppl:open_lane", names, &dataset, &index_object, &window,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KOII|z$ppl:open_lane", names, &dataset, &index_object, &window,
                                      &least, &key, &writable, &alone, &parent))
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
@@ -366,8 +372,8 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
     ring_client_end(self);
     if (rc)
         return ring_raise();
-    PyObject *object =
-        ring_lane_new(state, (PyObject *)self, views, &lane, index, writable, alone ? MR_REQUEST_ALONE : 0, parent);
+    PyObject *object = ring_lane_new(state, (PyObject *)self, views, &lane, dataset, index, writable,
+                                     alone ? MR_REQUEST_ALONE : 0, parent);
     mr_views_unref(views);
     if (!object)
         return NULL;

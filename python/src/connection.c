@@ -37,7 +37,7 @@ void ring_client_end(Client *self)
 
 /* 0 also while another thread is using the connection: that thread will find out. A warning about a stopped supervisor
  * may be issued, and may raise. */
-static int check(PyObject *object, const uint32_t *dataset, struct mr_silence *wait)
+static int check(PyObject *object, const uint64_t *dataset, struct mr_silence *wait)
 {
     Client *self = (Client *)object;
     if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK))
@@ -60,7 +60,7 @@ static int check(PyObject *object, const uint32_t *dataset, struct mr_silence *w
     return rc;
 }
 
-int ring_client_check(PyObject *object, uint32_t dataset, struct mr_silence *wait)
+int ring_client_check(PyObject *object, uint64_t dataset, struct mr_silence *wait)
 {
     return check(object, &dataset, wait);
 }
@@ -104,7 +104,7 @@ struct mr_views *ring_client_await_views(struct mr_client *client)
     return views;
 }
 
-int ring_client_open_range_lane(PyObject *object, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
+int ring_client_open_range_lane(PyObject *object, uint64_t dataset, uint32_t window, struct mr_consumer **consumer,
                                 uint32_t *number)
 {
     Client *self = (Client *)object;

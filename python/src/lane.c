@@ -30,7 +30,8 @@ typedef struct {
     PyObject *client;
     struct ring_index *index;
     struct mr_consumer *consumer;
-    uint32_t dataset, lane;
+    uint32_t lane;
+    uint64_t dataset;
     pid_t parent; /* when this process's parent is another one, its work is of no use any more; 0: does not matter */
     uint32_t request_flags; /* MR_REQUEST_* of every request */
     uint32_t cell;          /* samples of shards that are read together (shm/ring/lane.h); 0: none */
@@ -69,9 +70,9 @@ static uint32_t cell_of(const struct mr_index *index, uint64_t block)
 }
 
 PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
-                        struct ring_index *index, bool writable, uint32_t request_flags, long parent)
+                        uint64_t dataset, struct ring_index *index, bool writable, uint32_t request_flags, long parent)
 {
-    uint32_t number = lane->lane, dataset = lane->dataset;
+    uint32_t number = lane->lane;
     struct mr_consumer *consumer = mr_consumer_new(lane, views);
     if (!consumer) {
         ring_raise();
@@ -148,10 +149,12 @@ static int make_sample(Lane *self, uint64_t object, uint64_t cookie, struct mr_s
     struct mr_index_entry entry;
     if (mr_index_get(&self->index->index, object, &entry, NULL))
         return -1;
-    *sample = (struct mr_sample){
-        .request = {.dataset = self->dataset, .flags = self->request_flags, .object = object, .cell = self->cell},
-        .bytes = entry.size,
-        .cookie = cookie};
+    *sample = (struct mr_sample){.request = {.dataset = mr_dataset_number(self->dataset),
+                                             .flags = self->request_flags,
+                                             .object = object,
+                                             .cell = self->cell},
+                                 .bytes = entry.size,
+                                 .cookie = cookie};
     return 0;
 }
 

@@ -18,20 +18,21 @@ typedef struct {
     PyThread_type_lock lock;
     uint64_t mark;      /* of the process that opened it */
     unsigned long user; /* the thread that holds the lock; 0 */
-    uint32_t dataset, lane;
+    uint32_t lane;
+    uint64_t dataset;
     bool has_lane;
     bool gzip; /* stored so, as the store said with what was read */
     unsigned long long size, generation;
 } RangeReader;
 
-PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes, bool exact,
+PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint64_t dataset, uint64_t block_bytes, bool exact,
                          struct ring_index *index, uint64_t object, const char *label)
 {
     struct mr_index_entry entry;
     if (mr_index_get(&index->index, object, &entry, NULL) != 0)
         return ring_raise();
     struct mr_range_source source = {.label = label,
-                                     .dataset = dataset,
+                                     .dataset = mr_dataset_number(dataset),
                                      .object = object,
                                      .size = entry.size,
                                      .block_bytes = block_bytes,

@@ -174,14 +174,14 @@ PyObject *ring_trace_made(PyObject *module, PyObject *times);
 
 /* A Lane over an open lane, which it takes over; NULL with an exception, the lane closed and unmapped. */
 PyObject *ring_lane_new(struct ring_state *state, PyObject *client, struct mr_views *views, struct mr_lane *lane,
-                        struct ring_index *index, bool writable, uint32_t request_flags, long parent);
+                        uint64_t dataset, struct ring_index *index, bool writable, uint32_t request_flags, long parent);
 extern PyType_Spec ring_lane_spec;
 extern PyStructSequence_Desc ring_failure_desc;
 
 /* ---- range.c ---- */
 
 /* A RangeReader of one object; NULL with an exception. */
-PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint32_t dataset, uint64_t block_bytes, bool exact,
+PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint64_t dataset, uint64_t block_bytes, bool exact,
                          struct ring_index *index, uint64_t object, const char *label);
 extern PyType_Spec ring_range_spec;
 
@@ -189,7 +189,7 @@ extern PyType_Spec ring_range_spec;
 
 /* Checks the supervisor and the data set, from a wait whose silence is zeroed before it and after each progress: 0, or
  * -1 with an exception. Does nothing while another thread has a call. */
-int ring_client_check(PyObject *client, uint32_t dataset, struct mr_silence *wait);
+int ring_client_check(PyObject *client, uint64_t dataset, struct mr_silence *wait);
 /* Notifies the supervisor that the lane is closed; errors do not matter. */
 void ring_client_lane_closed(PyObject *client, uint32_t lane);
 /* The same without a data set. */
@@ -199,7 +199,7 @@ void ring_client_writer_closed(PyObject *client, struct mr_ckpt_writer *writer);
 /* The same without notifying the supervisor. */
 void ring_client_writer_left(PyObject *client, struct mr_ckpt_writer *writer);
 /* A lane for a RangeReader: 0 with its consumer and number, or -1 with an exception. */
-int ring_client_open_range_lane(PyObject *client, uint32_t dataset, uint32_t window, struct mr_consumer **consumer,
+int ring_client_open_range_lane(PyObject *client, uint64_t dataset, uint32_t window, struct mr_consumer **consumer,
                                 uint32_t *lane);
 /* What the supervisor counts of its node: 0, or -1 with an exception (no Client, or a closed one). */
 int ring_client_node(struct ring_state *state, PyObject *client, struct mr_node *node);

@@ -391,15 +391,11 @@ static int open_with(struct mr_client *client, struct mr_msg_out *out, struct mr
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;
-    int rc = mr_msg_get_u32(&in, "dataset", &opened->dataset) == 0 && mr_msg_get_u32(&in, "tail", &opened->tail) == 0 &&
+    int rc = mr_msg_get_u64(&in, "dataset", &opened->dataset) == 0 && mr_msg_get_u32(&in, "tail", &opened->tail) == 0 &&
                      mr_msg_get_u32(&in, "on_error", &opened->on_error) == 0
                  ? 0
                  : -1;
     mr_msg_close(&in);
-    if (rc == 0 && opened->dataset >= MR_DATASETS_MAX) {
-        mr_error_set(MR_E_PROTOCOL, "the supervisor answered with data set %u", opened->dataset);
-        rc = -1;
-    }
     return rc;
 }
 
@@ -423,42 +419,86 @@ int mr_client_open_dataset(struct mr_client *client, const char *name, const cha
     return mr_client_open_dataset_as(client, name, uris, uri_count, names_fd, "", opened);
 }
 
+/* What is to be opened: a data set of an id, a listing like that of another one (digest), names (names_fd >= 0), URIs,
+ * or a name. */
+struct to_open {
+    const uint64_t *id;
+    const char *digest, *name, *format;
+    const char *const *uris;
+    size_t uri_count;
+    uint64_t like, nth, block_bytes; /* nth: 0: not counted, and block_bytes does not count either */
+    int names_fd;
+};
+
+static struct mr_msg_out *open_message(const struct to_open *what)
+{
+    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
+    if (what->id) {
+        mr_msg_put_u64(out, "dataset", *what->id);
+        return out;
+    }
+    if (what->digest) {
+        mr_msg_put_u64(out, "like", what->like);
+        mr_msg_put_str(out, "digest", what->digest);
+        return out;
+    }
+    if (what->names_fd >= 0) {
+        mr_msg_put_bool(out, "objects", true);
+        mr_msg_put_fd(out, what->names_fd);
+    } else if (what->uri_count > 0) {
+        mr_msg_put_strs(out, "uris", what->uris, what->uri_count);
+    } else {
+        mr_msg_put_str(out, "name", what->name ? what->name : "");
+    }
+    mr_msg_put_str(out, "format", what->format);
+    if (what->nth > 0) {
+        mr_msg_put_u64(out, "nth", what->nth);
+        mr_msg_put_u64(out, "block_bytes", what->block_bytes);
+    }
+    return out;
+}
+
+/* Waits where the supervisor has no room, and one of its data sets is being closed. */
+static int open_patiently(struct mr_client *client, const struct to_open *what, struct mr_opened *opened)
+{
+    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
+    while (open_with(client, open_message(what), opened) != 0) {
+        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
+    }
+    return 0;
+}
+
 int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                               int names_fd, const char *format, struct mr_opened *opened)
 {
-    if (check_uris(uris, uri_count) != 0)
-        return -1;
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-    if (names_fd >= 0) {
-        mr_msg_put_bool(out, "objects", true);
-        mr_msg_put_fd(out, names_fd);
-    } else if (uri_count > 0) {
-        mr_msg_put_strs(out, "uris", uris, uri_count);
-    } else {
-        mr_msg_put_str(out, "name", name ? name : "");
-    }
-    mr_msg_put_str(out, "format", format);
-    return open_with(client, out, opened);
+    struct to_open what = {.name = name, .uris = uris, .uri_count = uri_count, .names_fd = names_fd, .format = format};
+    return check_uris(uris, uri_count) != 0 ? -1 : open_patiently(client, &what, opened);
 }
 
 int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
                        uint64_t block_bytes, struct mr_opened *opened)
 {
-    if (check_uris(uris, uri_count) != 0)
-        return -1;
-    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
-    for (;;) {
-        struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-        mr_msg_put_strs(out, "uris", uris, uri_count);
-        mr_msg_put_str(out, "format", "objects");
-        mr_msg_put_u64(out, "nth", nth);
-        mr_msg_put_u64(out, "block_bytes", block_bytes);
-        if (open_with(client, out, opened) == 0)
-            return 0;
-        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
-            return -1;
-        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
-    }
+    struct to_open what = {.uris = uris,
+                           .uri_count = uri_count,
+                           .names_fd = -1,
+                           .format = "objects",
+                           .nth = nth,
+                           .block_bytes = block_bytes};
+    return check_uris(uris, uri_count) != 0 ? -1 : open_patiently(client, &what, opened);
+}
+
+int mr_client_open_listing(struct mr_client *client, uint64_t like, const char *digest, struct mr_opened *opened)
+{
+    struct to_open what = {.like = like, .digest = digest};
+    return open_patiently(client, &what, opened);
+}
+
+int mr_client_open_known(struct mr_client *client, uint64_t dataset, struct mr_opened *opened)
+{
+    struct to_open what = {.id = &dataset};
+    return open_patiently(client, &what, opened);
 }
 
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)
@@ -470,37 +510,32 @@ int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block
     return open_with(client, out, opened);
 }
 
-uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset)
+static const struct mr_board_dataset *entry_of(const struct mr_client *client, uint64_t dataset)
 {
-    return dataset < MR_DATASETS_MAX
-               ? atomic_load_explicit(&client->board->dataset[dataset].block_bytes, memory_order_relaxed)
-               : 0;
+    return &client->board->dataset[mr_dataset_number(dataset)];
 }
 
-int mr_client_close_dataset(struct mr_client *client, uint32_t dataset)
+uint64_t mr_client_dataset_block(const struct mr_client *client, uint64_t dataset)
+{
+    return atomic_load_explicit(&entry_of(client, dataset)->block_bytes, memory_order_relaxed);
+}
+
+int mr_client_close_dataset(struct mr_client *client, uint64_t dataset)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_CLOSE_DATASET);
     mr_msg_put_u64(out, "dataset", dataset);
     return call_plain(client, out);
 }
 
-int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened)
+enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint64_t dataset)
 {
-    struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-    mr_msg_put_u64(out, "like", like);
-    mr_msg_put_str(out, "digest", digest);
-    return open_with(client, out, opened);
-}
-
-enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset)
-{
-    if (dataset >= MR_DATASETS_MAX) {
-        mr_error_set(MR_E_USAGE, "there is no data set %u", dataset);
+    const struct mr_board_dataset *entry = entry_of(client, dataset);
+    /* B0: code and text were written before this state, and so was the id: one that comes later has another. */
+    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    if (state == MR_DATASET_FREE || atomic_load_explicit(&entry->id, memory_order_relaxed) != dataset) {
+        mr_error_set(MR_E_USAGE, MR_DATASET_IS_GONE, mr_dataset_number(dataset));
         return MR_DATASET_FAILED;
     }
-    const struct mr_board_dataset *entry = &client->board->dataset[dataset];
-    /* B0: code and text were written before this state. */
-    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
     if (state == MR_DATASET_FAILED) {
         uint32_t code = entry->code;
         const char *text = entry->text[0] ? entry->text : "the data set failed for a reason that is not known";
@@ -510,7 +545,7 @@ enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t
     return (enum mr_dataset_state)state;
 }
 
-int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size)
+int mr_client_index(struct mr_client *client, uint64_t dataset, int *fd, uint64_t *size)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_INDEX);
     mr_msg_put_u64(out, "dataset", dataset);
@@ -638,7 +673,7 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
 
 /* While fetch workers start again for a larger reserve the answer is BUSY, for a moment, once or twice in a run: asks
  * again. */
-static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
+static int ask_lane(struct mr_client *client, uint64_t dataset, uint32_t window, uint32_t least, const char *key,
                     struct mr_msg_in *in)
 {
     int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
@@ -650,8 +685,8 @@ static int ask_lane(struct mr_client *client, uint32_t dataset, uint32_t window,
         mr_msg_put_str(out, "loop", key ? key : "");
         if (mr_client_call(client, out, in) == 0)
             return 0;
-        if (mr_error_code() != MR_E_BUSY || dataset >= MR_DATASETS_MAX || mr_clock_mono_ns() >= deadline_ns ||
-            atomic_load_explicit(&client->board->dataset[dataset].state, memory_order_relaxed) != MR_DATASET_READY)
+        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns ||
+            atomic_load_explicit(&entry_of(client, dataset)->state, memory_order_relaxed) != MR_DATASET_READY)
             return -1;
         nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
     }
@@ -684,7 +719,7 @@ static int fit_views(struct mr_client *client, struct mr_lane *lane)
     return -1;
 }
 
-int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
+int mr_client_open_lane(struct mr_client *client, uint64_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop)
 {
     struct mr_msg_in in;

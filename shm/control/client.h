@@ -48,10 +48,13 @@ const char *mr_client_warning(struct mr_client *client);
 /* ---- data sets ---- */
 
 struct mr_opened {
-    uint32_t dataset, tail, on_error; /* the latter two as in config.h: the defaults of readers */
+    uint64_t dataset;        /* its id (shm/ring/board.h) */
+    uint32_t tail, on_error; /* as in config.h: the defaults of readers */
 };
 /* Opens a data set by its name in the TOML, by URIs (count > 0), or as an explicit list of object URIs in names_fd
- * (>= 0: one a line). Returns at once: the listing has ended when mr_client_dataset_state is READY or FAILED. */
+ * (>= 0: one a line). Returns at once: the listing has ended when mr_client_dataset_state is READY or FAILED.
+ * NO_MEMORY: the supervisor has room for no more, and within ten seconds none of those that are being closed has made
+ * some (the same for the functions below). */
 int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
                            int names_fd, struct mr_opened *opened);
 /* The same with what its objects are: "" (by their names), "objects", or "tar" (shards, whose samples are wanted). */
@@ -59,27 +62,29 @@ int mr_client_open_dataset_as(struct mr_client *client, const char *name, const 
                               int names_fd, const char *format, struct mr_opened *opened);
 /* The nth listing of these URIs (nth > 0), of objects, which this process has listed nth - 1 times before: others that
  * do the same share it, and it ends when no process has it open. block_bytes > 0: its objects are of any size, and read
- * by ranges of at most that, or fewer bytes (mr_client_dataset_block); 0: whole. Returns at once. NO_MEMORY: no number
- * for it is free, or becomes free within seconds. */
+ * by ranges of at most that, or fewer bytes (mr_client_dataset_block); 0: whole. */
 int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
                        uint64_t block_bytes, struct mr_opened *opened);
 /* Opens the data set `like` with the listing of a digest (64 hex digits), from the cache of indexes or its saved index.
  * Returns at once as well; the data set becomes FAILED (CHANGED) if that listing no longer exists. */
-int mr_client_open_listing(struct mr_client *client, uint32_t like, const char *digest, struct mr_opened *opened);
+int mr_client_open_listing(struct mr_client *client, uint64_t like, const char *digest, struct mr_opened *opened);
+/* Opens the very data set that another process has open, or had until shortly before. USAGE: it has gone. */
+int mr_client_open_known(struct mr_client *client, uint64_t dataset, struct mr_opened *opened);
 /*
  * Opens a reader's data set: the objects in names_fd for this process alone, looked up now and read by ranges (requests
  * with offset and length) of at most block_bytes, or fewer: mr_client_dataset_block, once it is READY. BUSY: too many
  * are being closed, ask again. A missing object is the data set's failure (NOT_FOUND).
  */
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened);
-uint64_t mr_client_dataset_block(const struct mr_client *client, uint32_t dataset);
-/* Ends a reader's data set, whose lanes have been closed; or one opening of an nth listing. The number means nothing to
- * this process any more, unless it has opened that listing more often. */
-int mr_client_close_dataset(struct mr_client *client, uint32_t dataset);
-/* The state on the board; for FAILED sets mr_error to the data set's code and text. */
-enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint32_t dataset);
+uint64_t mr_client_dataset_block(const struct mr_client *client, uint64_t dataset);
+/* Ends a reader's data set, whose lanes have been closed, or one opening of another one, which this process cannot name
+ * any more unless it has opened it more often. The supervisor keeps what no process has open until it needs its number
+ * (an nth listing: it ends at once). */
+int mr_client_close_dataset(struct mr_client *client, uint64_t dataset);
+/* The state on the board; for FAILED sets mr_error to the data set's code and text (USAGE: it has gone). */
+enum mr_dataset_state mr_client_dataset_state(struct mr_client *client, uint64_t dataset);
 /* The index image, as a read-only descriptor that the caller closes. BUSY while the data set is not READY. */
-int mr_client_index(struct mr_client *client, uint32_t dataset, int *fd, uint64_t *size);
+int mr_client_index(struct mr_client *client, uint64_t dataset, int *fd, uint64_t *size);
 
 /* ---- lanes ---- */
 
@@ -95,7 +100,7 @@ int mr_client_put_loop(struct mr_client *client, const char *key, const struct m
 /* Opens and maps a lane. Its window is `window`, or the configuration's for 0, and never under `least`. key may be
  * NULL; *has_loop: the supervisor had a loop of that key, which is in *loop. Arenas that are mapped are those of the
  * lane afterwards. NO_MEMORY when [lanes] max is reached. BUSY: the memory is divided anew meanwhile. */
-int mr_client_open_lane(struct mr_client *client, uint32_t dataset, uint32_t window, uint32_t least, const char *key,
+int mr_client_open_lane(struct mr_client *client, uint64_t dataset, uint32_t window, uint32_t least, const char *key,
                         struct mr_lane *lane, struct mr_loop *loop, bool *has_loop);
 /* Notifies the supervisor that the lane is closed; does not wait until it is empty. */
 int mr_client_close_lane(struct mr_client *client, uint32_t lane);

@@ -30,13 +30,16 @@
  *                 be), and are of any size,
  *                 or {objects: true} + fd: names, one a line ("\n" in a name is refused),
  *                 or {like, digest}: as the data set `like`, with the listing of this digest,
+ *                 or {dataset}: the very one of this id, that another client has opened. ERROR usage: it has gone,
  *                 or {objects: true, block_bytes} + fd: the same names for this client alone, looked up now, read by
  *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET;
  *                 with {format}: "tar" (shards, whose samples are wanted), "objects", "" (by the names of the URIs)
- *                                                -> {dataset, tail, on_error}, at once: its state is on the board
- *   CLOSE_DATASET {dataset}                      -> {}  one that was opened with block_bytes or nth; its lanes are
- *                                                    closed, or will be. Its number may be another data set's from now
- *                                                    on (nth: once it was closed as many times as opened)
+ *                                                -> {dataset: its id (board.h), tail, on_error}, at once: its state is
+ *                                                    on the board. ERROR busy: there is no room, but will be
+ *   CLOSE_DATASET {dataset}                      -> {}  its lanes are closed, or will be. It ends now (objects with
+ *                                                    block_bytes), or once each client that has opened it has closed it
+ *                                                    as many times, or exited: at once (nth), or when its number is
+ *                                                    needed
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),

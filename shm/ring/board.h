@@ -2,7 +2,7 @@
  * board.h - what the supervisor publishes: one segment, written by the supervisor alone, read-only to all others.
  *
  * Readers check it at each timed wake; it carries hints and failure texts, never ownership. Strings are written
- * before the state word that announces them (release; readers acquire: B0) and not changed after, within one `serial`.
+ * before the state word that announces them (release; readers acquire: B0) and not changed after, within one id.
  * The number of a division is written before its P (B1).
  */
 #ifndef MR_SHM_RING_BOARD_H
@@ -15,10 +15,10 @@
 #include "shm/ring/counters.h"
 
 #define MR_BOARD_MAGIC   UINT64_C(0x6d696c6c626f6172)
-#define MR_BOARD_VERSION 3u
+#define MR_BOARD_VERSION 4u
 #define MR_PRODUCERS_MAX 64u
 #define MR_DATASETS_MAX  64u
-#define MR_BOARD_TEXT    472u
+#define MR_BOARD_TEXT    464u
 
 enum mr_supervisor_state { MR_SUP_STARTING, MR_SUP_RUNNING, MR_SUP_DRAINING, MR_SUP_STOPPING };
 enum mr_dataset_state { MR_DATASET_FREE, MR_DATASET_NEW, MR_DATASET_LISTING, MR_DATASET_READY, MR_DATASET_FAILED };
@@ -31,9 +31,20 @@ struct mr_board_producer {
     uint8_t reserved[48];
 };
 
+/* A data set's id is unique in its run: its number, that is its place on the board and what lanes have, and
+ * MR_DATASETS_MAX times how many had that number before. */
+static inline uint32_t mr_dataset_number(uint64_t id)
+{
+    return (uint32_t)(id % MR_DATASETS_MAX);
+}
+/* The text of its error for a client; takes the number. */
+#define MR_DATASET_IS_GONE \
+    "data set %u has failed or was closed, and its number was given to another one: open it again"
+
 struct mr_board_dataset {
     _Atomic uint32_t state;  /* enum mr_dataset_state, stored last (release) */
     uint32_t code;           /* FAILED: enum mr_code */
+    _Atomic uint64_t id;     /* stored before the state NEW (B0) */
     _Atomic uint64_t listed; /* objects so far: progress */
     _Atomic uint64_t pages;
     _Atomic uint64_t index_bytes;

@@ -367,9 +367,12 @@ static void change_board(struct input *in)
 {
     struct mr_board *board = scene.board;
     unsigned what = input_byte(in);
-    struct mr_board_dataset *dataset = &board->dataset[what / 8 % 3];
-    if (what & 1)
+    unsigned number = what / 8 % 3;
+    struct mr_board_dataset *dataset = &board->dataset[number];
+    if (what & 1) {
+        atomic_store(&dataset->id, number + MR_DATASETS_MAX * (uint64_t)input_below(in, 2));
         atomic_store(&dataset->state, input_below(in, 6));
+    }
     if (what & 2)
         memset(dataset->text, 'x', sizeof dataset->text);
     if (what & 4)
@@ -386,7 +389,7 @@ static void call(struct mr_client *client, struct input *in)
     struct mr_opened opened;
     struct mr_silence silence = {0};
     int fd;
-    switch (input_below(in, 18)) {
+    switch (input_below(in, 19)) {
     case 0:
         check(mr_client_open_dataset(client, "train", NULL, 0, -1, &opened));
         break;
@@ -439,6 +442,9 @@ static void call(struct mr_client *client, struct input *in)
         break;
     case 15:
         try_text(mr_client_reload(client));
+        break;
+    case 18:
+        check(mr_client_open_known(client, input_below(in, 70), &opened));
         break;
     case 16:
         check(mr_client_check(client));

@@ -276,7 +276,8 @@ static void put_keys(struct mr_msg_out *out, const struct about *about, bool spo
     struct input *in = &scene.in;
     unsigned spoiled = spoil ? input_below(in, NUMBERS + WORDS) : UINT32_MAX;
     for (unsigned i = 0; i < NUMBERS; i++) {
-        if (about->objects_is_bool && (strcmp(numbers[i].name, "objects") == 0 || strcmp(numbers[i].name, "like") == 0))
+        if (about->objects_is_bool && (strcmp(numbers[i].name, "objects") == 0 ||
+                                       strcmp(numbers[i].name, "like") == 0 || strcmp(numbers[i].name, "dataset") == 0))
             continue;
         unsigned how = i == spoiled ? 1 + input_below(in, 6) : 0;
         if (how == 0)
@@ -520,7 +521,7 @@ static void client_asks(unsigned i, unsigned kind, bool spoil)
         return;
     enum mr_msg_type type = types[kind % (sizeof types / sizeof *types)];
     struct mr_msg_out *out = mr_msg_new(type);
-    unsigned variant = type == MR_MSG_OPEN_DATASET ? input_below(in, 6) : 0;
+    unsigned variant = type == MR_MSG_OPEN_DATASET ? input_below(in, 7) : 0;
     put_keys(out, &(struct about){.objects_is_bool = type == MR_MSG_OPEN_DATASET}, spoil);
     if (variant == 0 || variant == 5)
         mr_msg_put_strs(out, "uris", uris, 1 + (spoil && (input_byte(in) & 1)));
@@ -532,6 +533,8 @@ static void client_asks(unsigned i, unsigned kind, bool spoil)
         mr_msg_put_u64(out, "block_bytes", spoil ? input_number(in) : 4096);
     if (variant == 4)
         mr_msg_put_u64(out, "like", spoil ? input_number(in) : 0);
+    if (variant == 6)
+        mr_msg_put_u64(out, "dataset", spoil ? input_number(in) : input_below(in, 3));
     if (variant == 5)
         mr_msg_put_u64(out, "nth", spoil ? input_number(in) : 1 + input_below(in, 3));
     put_some_fd(out, spoil ? input_byte(in) : 1);

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Literal
+from typing import Any, Callable
 
 import pytest
 
@@ -68,12 +68,7 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return make_folder(tmp_path_factory.mktemp("hundred"), 100)
 
 
-def scope_of_supervisor(fixture_name: str, config: pytest.Config) -> Literal["module", "function"]:
-    """It has room for 64 data sets: a file that is repeated would need more."""
-    return "module" if config.getoption("repeat") == 1 else "function"
-
-
-@pytest.fixture(scope=scope_of_supervisor)
+@pytest.fixture(scope="module")
 def supervisor(tmp_path_factory: pytest.TempPathFactory, millrace_bin: Path) -> Iterator[Supervisor]:
     """One for all tests of a file: what a test opens is closed by its end."""
     started = start_supervisor(millrace_bin, tmp_path_factory.mktemp("supervisor"), "http://127.0.0.1:9", CONFIG)

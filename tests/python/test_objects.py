@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 import millrace
 from tests.python.conftest import Folder, MakeFolder
-from tests.python.helpers import refuse_a_fifth
+from tests.python.helpers import keep, name_of, refuse_a_fifth
 from tests.serve import start_supervisor
 
 
@@ -27,6 +28,58 @@ def test_sequence(socket: str, hundred: Folder) -> None:
             objects[bad]
     with pytest.raises(TypeError):
         objects["a"]  # type: ignore[call-overload]
+
+
+def list_of(names: Iterable[str]) -> millrace.MapDataset:
+    return millrace.MapDataset.from_objects((f"file://{name}" for name in names), transform=name_of)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_any_number_one_after_the_other(socket: str, hundred: Folder, workers: int) -> None:
+    """A new list for each epoch, and one that stays."""
+    kept = list_of(hundred.names[:3])
+    for epoch in range(80):
+        names = [hundred.names[(epoch + i) % 100] for i in range(5)]
+        dataset = list_of(names)
+        loaded = millrace.DataLoader(dataset, batch_size=5, num_workers=workers if epoch == 79 else 0, collate_fn=keep)
+        assert list(loaded) == [sorted(names)]
+        del dataset, loaded
+    assert list(kept) == hundred.names[:3]
+
+
+def use_all_numbers(hundred: Folder) -> None:
+    """One after the other, so that what nobody has open makes room."""
+    for i in range(70):
+        list_of(hundred.names[i : i + 2])
+
+
+def test_a_copy_that_is_passed_on_before_it_is_listed(socket: str, hundred: Folder, folder: MakeFolder) -> None:
+    """It never reads the data set that was given its number."""
+    few = folder(3)
+    kept, at_once = list_of(hundred.names[:3]), pickle.loads(pickle.dumps(list_of(hundred.names[3:6])))
+    copy, by_uri, too_late = (pickle.dumps(ds) for ds in (kept, millrace.MapDataset(few.uri), list_of(few.names[:2])))
+    assert list(at_once) == hundred.names[3:6], "its number is not needed yet"
+    use_all_numbers(hundred)
+    assert list(at_once) == hundred.names[3:6], "it is open by itself now"
+    del kept
+    assert list(pickle.loads(copy)) == hundred.names[:3]
+    assert [name for name, _ in pickle.loads(by_uri).objects] == few.names, "listed again"
+    with pytest.raises(millrace.Error, match="of explicit objects was opened too late: keep the one that was copied"):
+        pickle.loads(too_late).objects  # noqa: B018
+
+
+def test_a_copy_whose_listing_has_gone(socket: str, hundred: Folder, folder: MakeFolder) -> None:
+    few = folder(3)
+    ds = millrace.MapDataset(few.uri)
+    assert len(ds) == 3
+    pickled = pickle.dumps(ds)
+    del ds
+    use_all_numbers(hundred)
+    assert len(pickle.loads(pickled)) == 3
+    use_all_numbers(hundred)
+    (few.root / "later").write_bytes(b"later")
+    with pytest.raises(millrace.ChangedError, match="the listing of this copy has gone, and the objects have changed"):
+        len(pickle.loads(pickled))
 
 
 def test_find_and_sums(socket: str, hundred: Folder) -> None:

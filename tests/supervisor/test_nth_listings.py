@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from millrace import ChangedError
+from millrace import ChangedError, Error
 from tests.conftest import StartDevstore
 from tests.serve import StartServe, Supervisor, wait_for, workers
 from tests.stores import temporary
+from tests.supervisor.test_registry import names_fd
 
 
 def listed(client: Any, uri: str, nth: int) -> int:
@@ -74,8 +75,9 @@ def test_it_ends_once_it_was_closed_as_often_as_opened(
     number = listed(ours, uri, 1)
     with pytest.raises(ValueError, match="was not opened by this process"):
         stranger.close_dataset(number)
-    with pytest.raises(ValueError, match="stays open"):
-        ours.close_dataset(listed(ours, uri, 0))
+    shared = listed(ours, uri, 0)
+    ours.close_dataset(shared)
+    assert listed(ours, uri, 0) == shared, "it stays for the next one"
 
 
 def test_the_numbers_suffice_for_any_count(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
@@ -86,7 +88,59 @@ def test_the_numbers_suffice_for_any_count(serve: StartServe, config: Path, fold
         number = listed(client, f"file://{folder}/", nth)
         client.close_dataset(last)
         last = number
-    wait_for(lambda: numbers(one) == [0, last], "they were never closed")
+    wait_for(lambda: numbers(one) == [0, last % 64], "they were never closed")
+
+
+def open_list(client: Any, folder: Path, i: int) -> int:
+    """The i-th pair of objects."""
+    fd = names_fd([f"file://{name}" for name in pair(folder, i)])
+    number: int = client.open_dataset(names_fd=fd)[0]
+    os.close(fd)
+    wait_for(lambda: client.dataset_listed(number)[0], "not listed")
+    return number
+
+
+def pair(folder: Path, i: int) -> list[str]:
+    return [f"{folder}/{i // 19:03}", f"{folder}/019" if i // 19 == i % 19 else f"{folder}/{i % 19:03}"]
+
+
+def test_what_nobody_has_open_makes_room(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
+    one = serve(config)
+    client, told = ring(one), ring(one)
+    kept, passed_on = open_list(client, folder, 1), open_list(client, folder, 2)
+    assert told.open_dataset(dataset=passed_on)[0] == passed_on
+    client.close_dataset(passed_on)
+    closed = 0
+    for i in range(3, 150):
+        number = open_list(client, folder, i)
+        assert sorted(name for name, _ in client.index(number)) == sorted(pair(folder, i))
+        client.close_dataset(number)
+        closed = closed or number
+    with pytest.raises(ValueError, match="was closed, and its number was given to another"):
+        told.open_dataset(dataset=closed)
+    for who, number, i in ((client, kept, 1), (told, passed_on, 2)):
+        assert [name for name, _ in who.index(number)] == sorted(pair(folder, i))
+    assert len(numbers(one)) == 64 and 0 in numbers(one), "that of the configuration goes last"
+    held = [open_list(client, folder, i) for i in range(150, 212)]
+    assert {number % 64 for number in [*held, kept, passed_on]} == set(range(64))
+    with pytest.raises(Error, match=r"64 data sets are open, which is all .*: drop some"):
+        open_list(client, folder, 300)
+    told.close_dataset(passed_on)
+    assert open_list(client, folder, 300) % 64 == passed_on
+
+
+def test_one_that_is_still_read_keeps_no_room_from_others(
+    serve: StartServe, config: Path, folder: Path, ring: Any
+) -> None:
+    """Closed by the last that had it open, it ends only with its lane."""
+    client = ring(serve(config))
+    number = listed(client, f"file://{folder}/", 1)
+    wait_for(client.ready, "no arenas")
+    lane, _ = client.open_lane(number, client.index(number), 4, 4)
+    client.close_dataset(number)
+    for i in range(70):
+        client.close_dataset(open_list(client, folder, i))
+    lane.close()
 
 
 def test_lanes_go_on_after_the_close(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:

@@ -33,7 +33,7 @@ static void doze(void)
     nanosleep(&(struct timespec){.tv_nsec = 2 * MR_MILLISECOND_NS}, NULL);
 }
 
-static int await_ready(struct mr_client *client, uint32_t dataset)
+static int await_ready(struct mr_client *client, uint64_t dataset)
 {
     for (;;) {
         enum mr_dataset_state state = mr_client_dataset_state(client, dataset);
@@ -45,7 +45,7 @@ static int await_ready(struct mr_client *client, uint32_t dataset)
     }
 }
 
-static int count_objects(struct mr_client *client, uint32_t dataset, uint64_t *count)
+static int count_objects(struct mr_client *client, uint64_t dataset, uint64_t *count)
 {
     int fd;
     uint64_t size;
@@ -79,7 +79,7 @@ static void check(const struct mr_delivery *delivery, uint64_t object)
             wrong(object, "other bytes");
 }
 
-static int take(struct mr_client *client, uint32_t dataset, struct mr_consumer *consumer, uint64_t object)
+static int take(struct mr_client *client, uint64_t dataset, struct mr_consumer *consumer, uint64_t object)
 {
     struct mr_delivery delivery;
     for (;;) {
@@ -105,7 +105,7 @@ static int take(struct mr_client *client, uint32_t dataset, struct mr_consumer *
     }
 }
 
-static int read_all(struct mr_client *client, uint32_t dataset, uint64_t count)
+static int read_all(struct mr_client *client, uint64_t dataset, uint64_t count)
 {
     struct mr_views *views = mr_client_views(client);
     struct mr_lane lane;
@@ -119,7 +119,8 @@ static int read_all(struct mr_client *client, uint32_t dataset, uint64_t count)
     }
     int rc = 0;
     for (uint64_t i = 0; i < count && rc == 0; i++) {
-        struct mr_sample sample = {.request = {.dataset = dataset, .object = i}, .bytes = length_of(i)};
+        struct mr_sample sample = {.request = {.dataset = mr_dataset_number(dataset), .object = i},
+                                   .bytes = length_of(i)};
         rc = mr_consumer_feed(consumer, &sample, 1);
     }
     for (uint64_t i = 0; i < count && rc == 0; i++)

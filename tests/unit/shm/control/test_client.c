@@ -314,7 +314,9 @@ START_TEST(test_states_come_from_the_board)
     start_server(play_hello_only);
     struct mr_client *client = mr_client_connect(path, "job", 50000);
     ck_assert_ptr_nonnull(client);
-    ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FREE);
+    ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FAILED);
+    expect_error(MR_E_USAGE, "data set 5 has failed or was closed");
+    atomic_store(&board->dataset[5].id, 5);
     atomic_store(&board->dataset[5].state, MR_DATASET_LISTING);
     ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_LISTING);
     board->dataset[5].code = MR_E_NOT_FOUND;
@@ -325,8 +327,8 @@ START_TEST(test_states_come_from_the_board)
     board->dataset[5].text[0] = '\0'; /* a damaged board: an error has a text nevertheless */
     ck_assert_int_eq(mr_client_dataset_state(client, 5), MR_DATASET_FAILED);
     expect_error(MR_E_NOT_FOUND, "the data set failed");
-    ck_assert_int_eq(mr_client_dataset_state(client, MR_DATASETS_MAX), MR_DATASET_FAILED);
-    expect_error(MR_E_USAGE, "no data set");
+    ck_assert_int_eq(mr_client_dataset_state(client, MR_DATASETS_MAX + 5), MR_DATASET_FAILED);
+    expect_error(MR_E_USAGE, "data set 5 has failed or was closed");
     mr_client_destroy(client);
 }
 END_TEST
