@@ -135,9 +135,10 @@ static int open_dataset(struct mr_bench *b, const char *wanted)
         return -1;
     b->name = wanted ? wanted : name;
     bool uri = strstr(b->name, "://") || b->name[0] == '/';
+    const struct mr_to_open what = {.name = b->name, .uris = &b->name, .uri_count = uri ? 1 : 0, .names_fd = -1};
     struct mr_index index;
-    if (mr_client_open_dataset(b->client, uri ? NULL : b->name, &b->name, uri ? 1 : 0, -1, &b->dataset) != 0 ||
-        await_dataset(b) != 0 || mr_bench_index(b->client, b->dataset.dataset, &index) != 0)
+    if (mr_client_open_dataset(b->client, &what, &b->dataset) != 0 || await_dataset(b) != 0 ||
+        mr_bench_index(b->client, b->dataset.dataset, &index) != 0)
         return -1;
     b->info = index.info;
     mr_index_close(&index);

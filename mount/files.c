@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -27,6 +28,20 @@ struct mr_file {
 };
 
 /* ---- the data set ---- */
+
+/* Waits for room at the supervisor where there will be some. */
+static int open_listing(struct mr_files *files, const char *const *uri, const volatile int *ended,
+                        struct mr_opened *opened)
+{
+    const struct mr_to_open what = {
+        .names_fd = -1, .uris = uri, .uri_count = 1, .format = "objects", .nth = 1, .block_bytes = BLOCK_BYTES};
+    while (mr_client_open_dataset(files->client, &what, opened) != 0) {
+        if (mr_error_code() != MR_E_BUSY || *ended)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = 10 * MR_MILLISECOND_NS}, NULL);
+    }
+    return 0;
+}
 
 /* 0 once the data set is READY and the client has its views; -1 with mr_error, also once *ended is set. */
 static int await_listing(struct mr_files *files, const volatile int *ended)
@@ -60,7 +75,7 @@ int mr_files_init(struct mr_files *files, const char *socket_path, const char *u
     *files = (struct mr_files){.label = uri, .interrupted = interrupted};
     pthread_mutex_init(&files->lock, NULL);
     files->client = mr_client_connect(socket_path, "job", CONNECT_MS);
-    if (!files->client || mr_client_open_nth(files->client, &uri, 1, 1, BLOCK_BYTES, &opened) != 0)
+    if (!files->client || open_listing(files, &uri, ended, &opened) != 0)
         return -1;
     files->dataset = opened.dataset;
     if (await_listing(files, ended) != 0 || mr_client_index(files->client, files->dataset, &fd, &size) != 0)

@@ -92,36 +92,17 @@ bool mr_dataset_is_at_work(const struct mr_dataset *dataset)
     return false;
 }
 
-/* It has failed before any fetch worker knew of it, so that only clients can name it. */
-static bool may_be_replaced(const struct mr_dataset *dataset)
-{
-    return dataset->state == MR_DATASET_FAILED && !dataset->indexed && !dataset->ranged &&
-           !mr_dataset_is_at_work(dataset);
-}
-
-/* A number for a new data set: a free one, else that of one that may be replaced, preferably one that no client has
- * open. */
+/* A number for a new data set; -1: all are taken (mr_dataset_end_make_room). */
 static int free_number(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (!s->datasets[i])
             return (int)i;
-    int found = -1;
-    for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
-        const struct mr_dataset *dataset = s->datasets[i];
-        if (may_be_replaced(dataset) && (found < 0 || (s->datasets[found]->clients > 0 && dataset->clients == 0)))
-            found = (int)i;
-    }
-    if (found < 0) {
-        mr_error_set(MR_E_NO_MEMORY,
-                     "%u data sets are open, which is all that one supervisor has room for: drop some that are no "
-                     "longer read",
-                     MR_DATASETS_MAX);
-        return -1;
-    }
-    mr_dataset_close(s->datasets[found]);
-    s->datasets[found] = NULL;
-    return found;
+    mr_error_set(MR_E_NO_MEMORY,
+                 "%u data sets are open, which is all that one supervisor has room for: drop some that are no longer "
+                 "read",
+                 MR_DATASETS_MAX);
+    return -1;
 }
 
 static struct mr_name_range *new_range(struct mr_dataset *dataset, const char *uri)

@@ -71,7 +71,8 @@ struct mr_dataset {
     int64_t waits_ns;  /* since when lanes that are open keep the memory from being divided for it; 0 */
     char compose[500]; /* whether its objects are composed, and why, as a worker reports; "" */
     /* Its end (dataset_end.h): */
-    bool closing;         /* no lane is opened any more */
+    bool closing;         /* no lane is opened any more, */
+    int64_t closing_ns;   /* since then */
     bool dropping;        /* no lane is left, and the fetch workers were sent DROP_DATASET */
     uint64_t undropped;   /* fetch slots that have not answered */
     uint64_t block_bytes; /* most of one ticket; 0: whole objects */

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import gc
 import logging
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from . import _agree, _worker
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
@@ -20,6 +22,9 @@ from ._ring import Client, Index, Lane, Plan
 from ._shuffle import Shuffle
 
 log = logging.getLogger("millrace")
+
+ROOM_S = 10.0  # within which what is being closed makes room
+Answer = TypeVar("Answer")
 
 
 class Connection:
@@ -39,7 +44,7 @@ class Connection:
         return self._pid == os.getpid()
 
     def close_unused(self) -> None:
-        """Before anything is opened: what is closed makes room."""
+        """What is closed makes room, also for other processes: before anything is opened, and as a loop begins."""
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
                 dataset = self.unused.popleft()
@@ -48,8 +53,31 @@ class Connection:
                     self.client.close_dataset(dataset)
 
 
+def with_room(connection: Connection, ask: Callable[[], Answer | None]) -> Answer:
+    """What `ask` answers; None: the supervisor has no room now, but is making some."""
+    pause, until, collected = 0.0002, time.monotonic() + ROOM_S, False
+    while True:
+        connection.close_unused()
+        try:
+            answer = ask()
+        except Error as e:
+            if e.errno != errno.ENOMEM or collected:
+                raise
+            gc.collect()  # data sets in reference cycles
+            collected = True
+            continue
+        if answer is not None:
+            return answer
+        if time.monotonic() > until:
+            raise Error("the supervisor has no room for another data set: those that are being closed do not end")
+        connection.client.check()
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
 _connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+_opening = threading.RLock()  # a thread opens a data set that came to this process; a signal handler may, meanwhile
 _listings: dict[tuple[str, tuple[str, ...]], int] = {}  # socket, URIs -> how often this process has listed them anew
 
 
@@ -67,8 +95,9 @@ def connect(path: str, timeout_ms: int) -> Connection:
 
 
 def _forget_in_child() -> None:
-    global _lock, _connections
+    global _lock, _opening, _connections
     _lock = threading.Lock()  # another thread may have held it
+    _opening = threading.RLock()
     _connections = weakref.WeakValueDictionary()
 
 
@@ -150,18 +179,24 @@ class Source:
             connection.unused.extend(self._opened)
 
     def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
-        connection.close_unused()
+        client, name, format, nth = connection.client, self._name, self._format, self._nth
         if self._objects:
-            return open_objects(connection.client, uris, self._format)
-        if self._name is not None:
-            return connection.client.open_dataset(name=self._name, format=self._format)
-        return connection.client.open_dataset(uris=tuple(uris), format=self._format, nth=self._nth)
+            return open_objects(connection, uris, format)
+        if name is not None:
+            return with_room(connection, lambda: client.open_dataset(name=name, format=format))
+        places = tuple(uris)
+        return with_room(connection, lambda: client.open_dataset(uris=places, format=format, nth=nth))
 
     def connection(self) -> Connection:
         """This process's connection. After a fork or unpickling it is made here."""
         found = self._connection
         if found is not None and found.is_ours():
             return found
+        with _opening:
+            found = self._connection
+            return found if found is not None and found.is_ours() else self._connect()
+
+    def _connect(self) -> Connection:
         found = connect(self._path, 0)
         is_other_run = found.client.run_id != self._run
         if is_other_run and self._objects:
@@ -169,7 +204,7 @@ class Source:
         opened = [self._open_again(found, is_other_run)]
         try:
             if self._digest is not None:
-                opened.append(found.client.open_listing(opened[0], self._digest)[0])
+                opened.append(self._open_listing(found, opened[0], self._digest))
         except BaseException:
             found.unused.extend(opened)
             raise
@@ -181,10 +216,9 @@ class Source:
 
     def _open_again(self, found: Connection, is_other_run: bool) -> int:
         """In this process: the very data set, or where that has gone another listing of the same place."""
-        found.close_unused()
         if not is_other_run:
             try:
-                return found.client.open_dataset(dataset=self._listed)[0]
+                return with_room(found, lambda: found.client.open_dataset(dataset=self._listed))[0]
             except ValueError as e:
                 if self._objects:
                     raise Error(
@@ -193,17 +227,26 @@ class Source:
                     ) from e
         return self._open(found, self._uris)[0]
 
+    @staticmethod
+    def _open_listing(connection: Connection, listed: int, digest: str) -> int:
+        return with_room(connection, lambda: connection.client.open_listing(listed, digest))[0]
+
     def index(self) -> Index:
         """The listing. Waits until it is done, and logs the progress."""
+        return self._read()[1]
+
+    def _read(self) -> tuple[int, Index]:
+        """The id of what is read, and its listing."""
         connection = self.connection()
-        index = connection.indexes.get(self._number)
+        number = self._number
+        index = connection.indexes.get(number)
         if index is None:
-            self._wait(connection, self._number)
-            index = connection.indexes.setdefault(self._number, connection.client.index(self._number))
+            self._wait(connection, number)
+            index = connection.indexes.setdefault(number, connection.client.index(number))
         if self._digest is None and self._checked is not connection:
             self._check_first(index.digest)
             self._checked = connection
-        return index
+        return number, index
 
     def _check_first(self, digest: str) -> None:
         """The process that passed the data set on may have closed it before it was opened here."""
@@ -244,14 +287,14 @@ class Source:
         known = connection.indexes.get(self._number)
         if digest == self._digest or (known is not None and known.digest == digest):
             return False
-        number, _, _ = connection.client.open_listing(self._listed, digest)
+        number = self._open_listing(connection, self._listed, digest)
         try:
             self._wait(connection, number)
         except BaseException:
             connection.unused.append(number)
             raise
-        connection.unused.extend(self._opened[1:])
-        self._opened[1:] = [number]
+        before, self._opened = self._opened, [self._listed, number]
+        connection.unused.extend(before[1:])
         changed = number != self._number
         self._number = number
         self._digest = None if number == self._listed else digest
@@ -270,8 +313,9 @@ class Source:
         Never under two batches (one that the loop holds, one on its way), nor under `ahead`, which the order needs.
         alone: nothing of it is composed.
         """
-        index = self.index()
+        number, index = self._read()
         connection = self.connection()
+        connection.close_unused()
         pause = 0.001
         while not connection.client.ready():  # the arenas are divided and reserved once the first listing is done
             connection.client.check()
@@ -279,12 +323,14 @@ class Source:
             pause = min(2 * pause, 0.05)
         least = min(max(2 * batch, ahead), MAX_WINDOW)
         lane, loop = connection.client.open_lane(
-            self._number, index, window or 0, least, key, writable=writable, alone=alone, parent=_worker.parent()
+            number, index, window or 0, least, key, writable=writable, alone=alone, parent=_worker.parent()
         )
         return lane, None if loop is None else Loop(*loop)
 
     def put_loop(self, key: str, loop: Loop) -> None:
-        self.connection().client.put_loop(key, loop)
+        connection = self.connection()
+        connection.close_unused()
+        connection.client.put_loop(key, loop)
 
     def count_batches(self, descriptor: int) -> int:
         """How much memory the batches of this node's loaders may take. A descriptor of a batch arena (else -1): it is
@@ -322,11 +368,11 @@ class Source:
         return self.plan(Loop(0, 0, 0, 1, 1, 0), Shuffle(False), "short")
 
 
-def open_objects(client: Client, uris: Iterable[str], format: str = "") -> tuple[int, int, int]:
+def open_objects(connection: Connection, uris: Iterable[str], format: str = "") -> tuple[int, int, int]:
     """Opens an explicit list, handed over as a file of lines."""
     fd = write_names(uris)
     try:
-        return client.open_dataset(names_fd=fd, format=format)
+        return with_room(connection, lambda: connection.client.open_dataset(names_fd=fd, format=format))
     finally:
         os.close(fd)
 

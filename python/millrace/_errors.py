@@ -46,8 +46,8 @@ def warn(text: str) -> None:
 def from_code(code: int, text: str) -> Exception:
     """The exception for an error of the C side."""
     error = _CLASSES.get(code, Error)(text)
-    if code == _NO_MEMORY and isinstance(error, OSError) and "No space left on device" in text:
-        error.errno = errno.ENOSPC  # the code stands for memory and descriptors as well
+    if code == _NO_MEMORY and isinstance(error, OSError):  # the code stands for memory, descriptors, room of any kind
+        error.errno = errno.ENOSPC if "No space left on device" in text else errno.ENOMEM
     return error
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from . import _worker
-from ._connection import Connection, write_names
+from ._connection import Connection, with_room, write_names
 from ._errors import from_code
 from ._ring import Failure, Lane, Lease, RangeReader
 
@@ -146,16 +146,9 @@ def _name(uri: str) -> str:
 
 
 def _open(connection: Connection, uris: list[str]) -> int:
-    connection.close_unused()
     fd = write_names(dict.fromkeys(uris))
-    pause = PAUSE_S[0]
     try:
-        while True:
-            number = connection.client.open_ranged(fd, BLOCK_BYTES)
-            if number is not None:
-                return number
-            time.sleep(pause)  # readers that were just closed hold every number
-            pause = min(2 * pause, PAUSE_S[1])
+        return with_room(connection, lambda: connection.client.open_ranged(fd, BLOCK_BYTES))
     finally:
         os.close(fd)
 

@@ -137,6 +137,22 @@ static const char **texts_of(PyObject *tuple)
     return texts;
 }
 
+/* None: there is no room, but will be. */
+static PyObject *open_dataset(Client *self, const struct mr_to_open *what)
+{
+    struct mr_opened opened = {0};
+    if (ring_client_begin(self))
+        return NULL;
+    int rc;
+    Py_BEGIN_ALLOW_THREADS
+        rc = mr_client_open_dataset(self->client, what, &opened);
+    Py_END_ALLOW_THREADS
+    ring_client_end(self);
+    if (rc && mr_error_code() == MR_E_BUSY)
+        Py_RETURN_NONE;
+    return rc ? ring_raise() : Py_BuildValue("KII", (unsigned long long)opened.dataset, opened.tail, opened.on_error);
+}
+
 static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"name", "uris", "names_fd", "format", "nth", "dataset", NULL};
@@ -152,39 +168,25 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
     const char **texts = NULL;
     if (uris && !(texts = texts_of(uris)))
         return NULL;
-    struct mr_opened opened = {0};
-    if (ring_client_begin(self)) {
-        free(texts);
-        return NULL;
-    }
-    size_t count = uris ? (size_t)PyTuple_GET_SIZE(uris) : 0;
-    int rc;
-    Py_BEGIN_ALLOW_THREADS
-        if (known)
-            rc = mr_client_open_known(self->client, id, &opened);
-        else if (nth > 0)
-            rc = mr_client_open_nth(self->client, texts, count, nth, 0, &opened);
-        else
-            rc = mr_client_open_dataset_as(self->client, name, texts, count, names_fd, format, &opened);
-    Py_END_ALLOW_THREADS
-    ring_client_end(self);
+    struct mr_to_open what = {.known = known ? &id : NULL,
+                              .names_fd = names_fd,
+                              .uris = texts,
+                              .uri_count = uris ? (size_t)PyTuple_GET_SIZE(uris) : 0,
+                              .name = name,
+                              .format = nth > 0 ? "objects" : format,
+                              .nth = nth};
+    PyObject *opened = open_dataset(self, &what);
     free(texts);
-    return rc ? ring_raise() : Py_BuildValue("KII", (unsigned long long)opened.dataset, opened.tail, opened.on_error);
+    return opened;
 }
 
 static PyObject *client_open_listing(Client *self, PyObject *args)
 {
     unsigned long long like;
     const char *digest;
-    if (!PyArg_ParseTuple(args, "Ks:open_listing", &like, &digest) || ring_client_begin(self))
+    if (!PyArg_ParseTuple(args, "Ks:open_listing", &like, &digest))
         return NULL;
-    struct mr_opened opened = {0};
-    int rc;
-    Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_open_listing(self->client, like, digest, &opened);
-    Py_END_ALLOW_THREADS
-    ring_client_end(self);
-    return rc ? ring_raise() : Py_BuildValue("KII", (unsigned long long)opened.dataset, opened.tail, opened.on_error);
+    return open_dataset(self, &(struct mr_to_open){.like = like, .digest = digest});
 }
 
 static PyObject *client_open_ranged(Client *self, PyObject *args)

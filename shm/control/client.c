@@ -413,34 +413,19 @@ static int check_uris(const char *const *uris, size_t count)
     return -1;
 }
 
-int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                           int names_fd, struct mr_opened *opened)
+int mr_client_open_dataset(struct mr_client *client, const struct mr_to_open *what, struct mr_opened *opened)
 {
-    return mr_client_open_dataset_as(client, name, uris, uri_count, names_fd, "", opened);
-}
-
-/* What is to be opened: a data set of an id, a listing like that of another one (digest), names (names_fd >= 0), URIs,
- * or a name. */
-struct to_open {
-    const uint64_t *id;
-    const char *digest, *name, *format;
-    const char *const *uris;
-    size_t uri_count;
-    uint64_t like, nth, block_bytes; /* nth: 0: not counted, and block_bytes does not count either */
-    int names_fd;
-};
-
-static struct mr_msg_out *open_message(const struct to_open *what)
-{
+    if (check_uris(what->uris, what->uri_count) != 0)
+        return -1;
     struct mr_msg_out *out = mr_msg_new(MR_MSG_OPEN_DATASET);
-    if (what->id) {
-        mr_msg_put_u64(out, "dataset", *what->id);
-        return out;
+    if (what->known) {
+        mr_msg_put_u64(out, "dataset", *what->known);
+        return open_with(client, out, opened);
     }
     if (what->digest) {
         mr_msg_put_u64(out, "like", what->like);
         mr_msg_put_str(out, "digest", what->digest);
-        return out;
+        return open_with(client, out, opened);
     }
     if (what->names_fd >= 0) {
         mr_msg_put_bool(out, "objects", true);
@@ -450,55 +435,12 @@ static struct mr_msg_out *open_message(const struct to_open *what)
     } else {
         mr_msg_put_str(out, "name", what->name ? what->name : "");
     }
-    mr_msg_put_str(out, "format", what->format);
+    mr_msg_put_str(out, "format", what->format ? what->format : "");
     if (what->nth > 0) {
         mr_msg_put_u64(out, "nth", what->nth);
         mr_msg_put_u64(out, "block_bytes", what->block_bytes);
     }
-    return out;
-}
-
-/* Waits where the supervisor has no room, and one of its data sets is being closed. */
-static int open_patiently(struct mr_client *client, const struct to_open *what, struct mr_opened *opened)
-{
-    int64_t deadline_ns = mr_clock_mono_ns() + BUSY_MS * MR_MILLISECOND_NS;
-    while (open_with(client, open_message(what), opened) != 0) {
-        if (mr_error_code() != MR_E_BUSY || mr_clock_mono_ns() >= deadline_ns)
-            return -1;
-        nanosleep(&(struct timespec){.tv_nsec = CONNECT_RETRY_MS * MR_MILLISECOND_NS}, NULL);
-    }
-    return 0;
-}
-
-int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                              int names_fd, const char *format, struct mr_opened *opened)
-{
-    struct to_open what = {.name = name, .uris = uris, .uri_count = uri_count, .names_fd = names_fd, .format = format};
-    return check_uris(uris, uri_count) != 0 ? -1 : open_patiently(client, &what, opened);
-}
-
-int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
-                       uint64_t block_bytes, struct mr_opened *opened)
-{
-    struct to_open what = {.uris = uris,
-                           .uri_count = uri_count,
-                           .names_fd = -1,
-                           .format = "objects",
-                           .nth = nth,
-                           .block_bytes = block_bytes};
-    return check_uris(uris, uri_count) != 0 ? -1 : open_patiently(client, &what, opened);
-}
-
-int mr_client_open_listing(struct mr_client *client, uint64_t like, const char *digest, struct mr_opened *opened)
-{
-    struct to_open what = {.like = like, .digest = digest};
-    return open_patiently(client, &what, opened);
-}
-
-int mr_client_open_known(struct mr_client *client, uint64_t dataset, struct mr_opened *opened)
-{
-    struct to_open what = {.id = &dataset};
-    return open_patiently(client, &what, opened);
+    return open_with(client, out, opened);
 }
 
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened)
@@ -517,7 +459,10 @@ static const struct mr_board_dataset *entry_of(const struct mr_client *client, u
 
 uint64_t mr_client_dataset_block(const struct mr_client *client, uint64_t dataset)
 {
-    return atomic_load_explicit(&entry_of(client, dataset)->block_bytes, memory_order_relaxed);
+    const struct mr_board_dataset *entry = entry_of(client, dataset);
+    if (atomic_load_explicit(&entry->id, memory_order_relaxed) != dataset)
+        return 0;
+    return atomic_load_explicit(&entry->block_bytes, memory_order_relaxed);
 }
 
 int mr_client_close_dataset(struct mr_client *client, uint64_t dataset)

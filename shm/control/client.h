@@ -51,29 +51,30 @@ struct mr_opened {
     uint64_t dataset;        /* its id (shm/ring/board.h) */
     uint32_t tail, on_error; /* as in config.h: the defaults of readers */
 };
-/* Opens a data set by its name in the TOML, by URIs (count > 0), or as an explicit list of object URIs in names_fd
- * (>= 0: one a line). Returns at once: the listing has ended when mr_client_dataset_state is READY or FAILED.
- * NO_MEMORY: the supervisor has room for no more, and within ten seconds none of those that are being closed has made
- * some (the same for the functions below). */
-int mr_client_open_dataset(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                           int names_fd, struct mr_opened *opened);
-/* The same with what its objects are: "" (by their names), "objects", or "tar" (shards, whose samples are wanted). */
-int mr_client_open_dataset_as(struct mr_client *client, const char *name, const char *const *uris, size_t uri_count,
-                              int names_fd, const char *format, struct mr_opened *opened);
-/* The nth listing of these URIs (nth > 0), of objects, which this process has listed nth - 1 times before: others that
- * do the same share it, and it ends when no process has it open. block_bytes > 0: its objects are of any size, and read
- * by ranges of at most that, or fewer bytes (mr_client_dataset_block); 0: whole. */
-int mr_client_open_nth(struct mr_client *client, const char *const *uris, size_t uri_count, uint64_t nth,
-                       uint64_t block_bytes, struct mr_opened *opened);
-/* Opens the data set `like` with the listing of a digest (64 hex digits), from the cache of indexes or its saved index.
- * Returns at once as well; the data set becomes FAILED (CHANGED) if that listing no longer exists. */
-int mr_client_open_listing(struct mr_client *client, uint64_t like, const char *digest, struct mr_opened *opened);
-/* Opens the very data set that another process has open, or had until shortly before. USAGE: it has gone. */
-int mr_client_open_known(struct mr_client *client, uint64_t dataset, struct mr_opened *opened);
+/* What is to be opened: the first of these that is there. */
+struct mr_to_open {
+    const uint64_t *known; /* the id of a data set that another process has open, or had until shortly before */
+    const char *digest;    /* the listing of this digest (64 hex digits), from the cache of indexes or a saved index, */
+    uint64_t like;         /* of the same as this data set */
+    int names_fd;          /* an explicit list of object URIs, one a line; -1: none */
+    const char *const *uris;
+    size_t uri_count;
+    const char *name; /* in the TOML */
+    /* What its objects are: NULL or "" (by their names), "objects", or "tar" (shards, whose samples are wanted). */
+    const char *format;
+    /* Of `uris`, 0 or the nth listing of these, which this process has listed nth - 1 times before: others that do the
+     * same share it, and it ends when no process has it open. With block_bytes its objects are of any size, and read by
+     * ranges of at most that, or fewer bytes (mr_client_dataset_block). */
+    uint64_t nth, block_bytes;
+};
+/* Returns at once: the listing has ended when mr_client_dataset_state is READY or FAILED (CHANGED: the listing of that
+ * digest no longer exists). USAGE, also for a known one that has gone. BUSY: there is no room, but one of those that are
+ * open is being closed: ask again. NO_MEMORY: there is no room. */
+int mr_client_open_dataset(struct mr_client *client, const struct mr_to_open *what, struct mr_opened *opened);
 /*
  * Opens a reader's data set: the objects in names_fd for this process alone, looked up now and read by ranges (requests
- * with offset and length) of at most block_bytes, or fewer: mr_client_dataset_block, once it is READY. BUSY: too many
- * are being closed, ask again. A missing object is the data set's failure (NOT_FOUND).
+ * with offset and length) of at most block_bytes, or fewer: mr_client_dataset_block, once it is READY. BUSY, NO_MEMORY:
+ * as above. A missing object is the data set's failure (NOT_FOUND).
  */
 int mr_client_open_ranged(struct mr_client *client, int names_fd, uint64_t block_bytes, struct mr_opened *opened);
 uint64_t mr_client_dataset_block(const struct mr_client *client, uint64_t dataset);

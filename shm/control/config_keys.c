@@ -132,7 +132,9 @@ static const struct mr_config_key keys[] = {
          "Most bytes of the indexes in the cache folder ($XDG_CACHE_HOME/millrace/index); 0 keeps none. A resume "
          "finds the listing of its state there."},
     {FIELD(list, cache_files, MR_KEY_U64), NUMBER(64, 0, 100000, "files"),
-     .meaning = "Most indexes in the cache folder; those that were not used for longest go. 0 keeps none."},
+     .meaning = "Most indexes in the cache folder; of the places that have most, those that were not used for longest "
+                "go. 0 keeps "
+                "none."},
     {FIELD(list, exclude_classes, MR_KEY_STRINGS), .unit = "",
      .meaning = "Storage classes whose objects are left out (and counted), such as ARCHIVE."},
 

@@ -35,11 +35,11 @@
  *                 ranges of at most block_bytes (the board says how many it may be) until CLOSE_DATASET;
  *                 with {format}: "tar" (shards, whose samples are wanted), "objects", "" (by the names of the URIs)
  *                                                -> {dataset: its id (board.h), tail, on_error}, at once: its state is
- *                                                    on the board. ERROR busy: there is no room, but will be
+ *                                                    on the board. ERROR busy: no room, but one is being closed
  *   CLOSE_DATASET {dataset}                      -> {}  its lanes are closed, or will be. It ends now (objects with
  *                                                    block_bytes), or once each client that has opened it has closed it
- *                                                    as many times, or exited: at once (nth), or when its number is
- *                                                    needed
+ *                                                    as many times, or exited: at once (nth), or when its number or
+ *                                                    its memory is needed
  *   INDEX         {dataset}                      -> {size}; fds: index image (ro). ERROR busy while it is LISTING
  *   PRODUCERS     {}                             -> {producers: P, division}. ERROR busy until the arenas are there
  *   PRODUCER      {slot}                         -> {arena_bytes, division}; fds: arena (ro), producer line (ro),

@@ -160,6 +160,20 @@ def test_the_cache_is_bounded(serve: StartServe, folder: Path, tmp_path: Path, c
         server.stop()
     left = [path.name for path in cached(cache)]
     assert len(left) == 2 and any(digests[-1] in name for name in left)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "object").write_bytes(b"1")
+    digest = dataset_of(serve(write_config(tmp_path / "other.toml", f"file://{other}/", list="cache_files = 2")))[
+        "digest"
+    ]
+    left = wait_for(lambda: [path.name for path in cached(cache) if digest in path.name], "not cached")
+    wait_for(lambda: len(cached(cache)) == 2, "nothing was removed")
+    assert any(digests[-1] in path.name for path in cached(cache)), "of the place with most, the oldest went"
+    (folder / "last").write_bytes(b"later")
+    again = dataset_of(serve(config))["digest"]
+    wait_for(lambda: any(again in path.name for path in cached(cache)), "not cached")
+    wait_for(lambda: len(cached(cache)) == 2, "nothing was removed")
+    assert any(digest in path.name for path in cached(cache)), "though that one was used before"
 
 
 def test_a_damaged_cache_is_passed_over(serve: StartServe, folder: Path, tmp_path: Path, cache: Path) -> None:

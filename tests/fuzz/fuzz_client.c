@@ -388,19 +388,21 @@ static void call(struct mr_client *client, struct input *in)
     static const struct mr_loop loop = {1, 2, 3, 4, 5, 6, 7, 8};
     struct mr_opened opened;
     struct mr_silence silence = {0};
+    uint64_t known;
     int fd;
     switch (input_below(in, 19)) {
     case 0:
-        check(mr_client_open_dataset(client, "train", NULL, 0, -1, &opened));
+        check(mr_client_open_dataset(client, &(struct mr_to_open){.name = "train", .names_fd = -1}, &opened));
         break;
     case 1:
-        check(mr_client_open_dataset(client, NULL, uris, 2, -1, &opened));
+        check(mr_client_open_dataset(
+            client, &(struct mr_to_open){.uris = uris, .uri_count = 2, .nth = 1, .names_fd = -1}, &opened));
         break;
     case 2:
-        check(mr_client_open_dataset(client, NULL, NULL, 0, scene.fds[INDEX], &opened));
+        check(mr_client_open_dataset(client, &(struct mr_to_open){.names_fd = scene.fds[INDEX]}, &opened));
         break;
     case 3:
-        check(mr_client_open_listing(client, 1, "digest", &opened));
+        check(mr_client_open_dataset(client, &(struct mr_to_open){.like = 1, .digest = "digest"}, &opened));
         break;
     case 4:
         check(mr_client_open_ranged(client, scene.fds[INDEX], 4096, &opened));
@@ -444,7 +446,8 @@ static void call(struct mr_client *client, struct input *in)
         try_text(mr_client_reload(client));
         break;
     case 18:
-        check(mr_client_open_known(client, input_below(in, 70), &opened));
+        known = input_below(in, 70);
+        check(mr_client_open_dataset(client, &(struct mr_to_open){.known = &known}, &opened));
         break;
     case 16:
         check(mr_client_check(client));

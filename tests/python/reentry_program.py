@@ -238,10 +238,10 @@ class Scene:
         self.saved = ""
         self.client = client = Client(socket)
         self.names_fd = write_names([f"file://{large}"])
-        self.dataset = client.open_dataset(uris=(uri,))[0]
+        opened = client.open_dataset(uris=(uri,))
         ranged = client.open_ranged(self.names_fd, BLOCK)
-        assert ranged is not None
-        self.ranged = ranged
+        assert opened is not None and ranged is not None
+        self.dataset, self.ranged = opened[0], ranged
         for number in (self.dataset, self.ranged):
             while not client.dataset_listed(number)[0]:
                 time.sleep(0.001)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import pickle
+import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import millrace
+from millrace import _connection
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, name_of, refuse_a_fifth
-from tests.serve import start_supervisor
+from tests.serve import Supervisor, start_supervisor
 
 
 def test_sequence(socket: str, hundred: Folder) -> None:
@@ -66,6 +72,49 @@ def test_a_copy_that_is_passed_on_before_it_is_listed(socket: str, hundred: Fold
     assert [name for name, _ in pickle.loads(by_uri).objects] == few.names, "listed again"
     with pytest.raises(millrace.Error, match="of explicit objects was opened too late: keep the one that was copied"):
         pickle.loads(too_late).objects  # noqa: B018
+
+
+def test_a_copy_that_two_threads_use_first(
+    socket: str, supervisor: Supervisor, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is opened once, and so closed."""
+    kept, one = list_of(hundred.names[:1]), list_of(hundred.names[:3])  # kept: with it, the connection
+    digest = one.digest
+    copy = pickle.loads(pickle.dumps(one))
+    both = threading.Barrier(2)
+
+    def connect(path: str, timeout_ms: int) -> Any:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        return real(path, timeout_ms)
+
+    real = _connection.connect
+    monkeypatch.setattr(_connection, "connect", connect)
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(copy.__getitem__, range(2))) == hundred.names[:2]
+    del copy, one
+    use_all_numbers(hundred)
+    assert digest not in {item["digest"] for item in supervisor.stat()["datasets"]}
+    assert list(kept) == hundred.names[:1]
+
+
+class Cyclic(millrace.MapDataset):
+    """With a bound method as its transform, it is gone only once it is collected."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri, transform=self.name_of)
+
+    def name_of(self, sample: millrace.Lease) -> str:
+        return sample.name
+
+
+def test_data_sets_in_reference_cycles(socket: str, hundred: Folder) -> None:
+    gc.disable()
+    try:
+        for i in range(70):
+            assert len(Cyclic(f"file://{hundred.names[i]}")) == 1
+    finally:
+        gc.enable()
 
 
 def test_a_copy_whose_listing_has_gone(socket: str, hundred: Folder, folder: MakeFolder) -> None:

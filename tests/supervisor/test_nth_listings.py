@@ -19,7 +19,7 @@ from tests.supervisor.test_registry import names_fd
 
 
 def listed(client: Any, uri: str, nth: int) -> int:
-    number = int(client.open_dataset(uris=(uri,), nth=nth)[0])
+    number = int(wait_for(lambda: client.open_dataset(uris=(uri,), nth=nth), "no room")[0])
     wait_for(lambda: client.dataset_listed(number)[0], "never listed")
     return number
 
@@ -94,8 +94,10 @@ def test_the_numbers_suffice_for_any_count(serve: StartServe, config: Path, fold
 def open_list(client: Any, folder: Path, i: int) -> int:
     """The i-th pair of objects."""
     fd = names_fd([f"file://{name}" for name in pair(folder, i)])
-    number: int = client.open_dataset(names_fd=fd)[0]
-    os.close(fd)
+    try:
+        number = int(wait_for(lambda: client.open_dataset(names_fd=fd), "no room")[0])
+    finally:
+        os.close(fd)
     wait_for(lambda: client.dataset_listed(number)[0], "not listed")
     return number
 

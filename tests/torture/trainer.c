@@ -224,9 +224,10 @@ int main(int argc, char **argv)
     uint64_t objects = strtoull(argv[1], NULL, 10), count = 0;
     struct mr_client *client = mr_client_connect(path, "job", 5000);
     struct mr_opened opened;
+    const struct mr_to_open what = {.name = "train", .names_fd = -1};
     const char *did = "connecting";
     int rc = client ? 0 : -1;
-    if (rc == 0 && (did = "opening", mr_client_open_dataset(client, "train", NULL, 0, -1, &opened)) != 0)
+    if (rc == 0 && (did = "opening", mr_client_open_dataset(client, &what, &opened)) != 0)
         rc = -1;
     if (rc == 0 && (did = "listing", await_ready(client, opened.dataset)) != 0)
         rc = -1;

@@ -216,11 +216,22 @@ struct entry {
     char name[NAME_MAX + 1];
     int64_t used_s;
     uint64_t bytes;
+    size_t nth; /* of those of its key, from the youngest on */
 };
 
-static int youngest_first(const void *a, const void *b)
+static int by_key_youngest_first(const void *a, const void *b)
 {
     const struct entry *one = a, *two = b;
+    int order = strncmp(one->name, two->name, MR_INDEX_KEY_SIZE);
+    return order != 0 ? order : (one->used_s < two->used_s) - (one->used_s > two->used_s);
+}
+
+/* The youngest of each key, then the second of each, ... */
+static int best_first(const void *a, const void *b)
+{
+    const struct entry *one = a, *two = b;
+    if (one->nth != two->nth)
+        return one->nth < two->nth ? -1 : 1;
     return (one->used_s < two->used_s) - (one->used_s > two->used_s);
 }
 
@@ -247,6 +258,7 @@ static struct entry *read_entries(DIR *dir, size_t *count)
         }
         snprintf(entries[*count].name, sizeof entries->name, "%s", at->d_name);
         entries[*count].used_s = status.st_mtim.tv_sec;
+        entries[*count].nth = 0;
         entries[(*count)++].bytes = (uint64_t)status.st_size;
     }
     return entries;
@@ -262,7 +274,12 @@ static void prune(const struct mr_config *config, const char *folder, const char
         return;
     struct entry *entries = read_entries(dir, &count);
     if (entries)
-        qsort(entries, count, sizeof *entries, youngest_first);
+        qsort(entries, count, sizeof *entries, by_key_youngest_first);
+    for (size_t i = 1; entries && i < count; i++)
+        if (strncmp(entries[i - 1].name, entries[i].name, MR_INDEX_KEY_SIZE) == 0)
+            entries[i].nth = entries[i - 1].nth + 1;
+    if (entries)
+        qsort(entries, count, sizeof *entries, best_first);
     for (size_t i = 0; entries && i < count; i++) {
         bytes += entries[i].bytes;
         if ((i >= config->list.cache_files || bytes > config->list.cache_bytes) && strcmp(entries[i].name, kept) != 0)
