@@ -625,18 +625,17 @@ static void settle_waiting(struct mr_dataset *base)
     }
 }
 
-/* Its URIs say what is in its list of names. */
-static bool is_patterns(const struct mr_dataset *dataset)
+bool mr_dataset_is_list(const struct mr_dataset *dataset)
 {
-    const char *uri = dataset->uris.items[0];
-    return dataset->shards && uri[strlen(uri) - 1] != '/';
+    const char *uri = dataset->uris.items[0]; /* of a list: all that its names are under */
+    return dataset->names >= 0 && (!dataset->shards || uri[strlen(uri) - 1] == '/');
 }
 
 void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out)
 {
     mr_msg_put_u64(out, "dataset", dataset->number);
     mr_msg_put_strs(out, "uris", (const char *const *)dataset->uris.items, dataset->uris.count);
-    mr_msg_put_bool(out, "names", dataset->names >= 0 && !is_patterns(dataset));
+    mr_msg_put_bool(out, "names", mr_dataset_is_list(dataset));
     mr_msg_put_bool(out, "shards", dataset->shards);
     mr_msg_put_str(out, "place", dataset->place);
     mr_msg_put_str(out, "digest", dataset->wanted);

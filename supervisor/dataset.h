@@ -117,6 +117,8 @@ void mr_dataset_put(const struct mr_dataset *dataset, struct mr_msg_out *out);
 struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t id);
 /* As workers name it. NULL (USAGE): none has that number now. */
 struct mr_dataset *mr_dataset_at(struct mr_supervisor *s, uint64_t number);
+/* An explicit list of objects (of shards: not what the patterns in its URIs stand for). */
+bool mr_dataset_is_list(const struct mr_dataset *dataset);
 /* A list worker works on it, or is still to release it (listing.c): it cannot be closed yet. */
 bool mr_dataset_is_at_work(const struct mr_dataset *dataset);
 void mr_dataset_close(struct mr_dataset *dataset);

@@ -121,7 +121,7 @@ static bool end_unused_list(struct mr_supervisor *s)
     struct mr_dataset *first = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = s->datasets[i];
-        if (!dataset || dataset->names < 0 || dataset->ranged || dataset->clients > 0 || dataset->closing ||
+        if (!dataset || !mr_dataset_is_list(dataset) || dataset->ranged || dataset->clients > 0 || dataset->closing ||
             has_followers(dataset))
             continue;
         bytes += dataset->index_bytes;

@@ -1,7 +1,7 @@
 /*
- * dataset_end.h - the end of data sets: of those that a reader of checkpoints opens for its objects and reads by ranges,
- * of listings that clients have counted (OPEN_DATASET with `nth`), and of any other that no client has open once its
- * number is needed.
+ * dataset_end.h - the end of data sets: of those that a reader of checkpoints opens for its objects and reads by
+ * ranges, of listings that clients have counted (OPEN_DATASET with `nth`), and of any other that no client has open once
+ * its number is needed, or the memory of explicit lists.
  *
  *     open --(its reader's CLOSE_DATASET, or none has it open)--> closing --(no lane of it is registered)--> dropping
  *     dropping --(every fetch worker has answered DATASET_DROPPED or exited)--> freed, the number free again

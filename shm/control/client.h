@@ -68,8 +68,8 @@ struct mr_to_open {
     uint64_t nth, block_bytes;
 };
 /* Returns at once: the listing has ended when mr_client_dataset_state is READY or FAILED (CHANGED: the listing of that
- * digest no longer exists). USAGE, also for a known one that has gone. BUSY: there is no room, but one of those that are
- * open is being closed: ask again. NO_MEMORY: there is no room. */
+ * digest no longer exists). USAGE, also for a known one that has gone. BUSY: there is no room, but one of those that
+ * are open is being closed: ask again. NO_MEMORY: there is no room. */
 int mr_client_open_dataset(struct mr_client *client, const struct mr_to_open *what, struct mr_opened *opened);
 /*
  * Opens a reader's data set: the objects in names_fd for this process alone, looked up now and read by ranges (requests

@@ -4,7 +4,8 @@
  * $XDG_CACHE_HOME/millrace/index (or ~/.cache/millrace/index) holds KEY-DIGEST.mri (shm/index/index_file.h). KEY stands
  * for what was listed: scheme, endpoint, bucket, prefixes and excluded storage classes; the digest for what was there.
  * When there are more than list.cache_files, or more bytes than list.cache_bytes, the oldest ones of the keys that have
- * most go, so that a new explicit list for each epoch leaves the others; reading one makes it young. Several processes may use the folder at once: a file is whole when it has its name.
+ * most go, so that a new explicit list for each epoch leaves the others; reading one makes it young. Several processes
+ * may use the folder at once: a file is whole when it has its name.
  *
  * Everything here blocks on the file system.
  */
