@@ -55,11 +55,18 @@ void mr_dataset_close(struct mr_dataset *dataset)
     free(dataset);
 }
 
+/* The data set of that id, NULL if it has gone. */
+static struct mr_dataset *with_id(const struct mr_supervisor *s, uint64_t id)
+{
+    struct mr_dataset *dataset = s->datasets[mr_dataset_number(id)];
+    return dataset && dataset->id == id ? dataset : NULL;
+}
+
 struct mr_dataset *mr_dataset_find(struct mr_supervisor *s, uint64_t id)
 {
     uint32_t number = mr_dataset_number(id);
-    struct mr_dataset *dataset = s->datasets[number];
-    if (dataset && dataset->id == id)
+    struct mr_dataset *dataset = with_id(s, id);
+    if (dataset)
         return dataset;
     if (id / MR_DATASETS_MAX >= s->dataset_uses[number])
         mr_error_set(MR_E_USAGE, "there is no data set %llu", (unsigned long long)id);
@@ -140,7 +147,7 @@ static int admit(struct mr_dataset *dataset)
     dataset->id = (uint64_t)number + MR_DATASETS_MAX * s->dataset_uses[number]++;
     s->datasets[number] = dataset;
     struct mr_board_dataset *board = board_of(dataset);
-    atomic_store_explicit(&board->id, dataset->id, memory_order_relaxed);
+    atomic_store_explicit(&board->id, dataset->id, memory_order_relaxed); /* B0: before NEW */
     atomic_store_explicit(&board->listed, 0, memory_order_relaxed);
     atomic_store_explicit(&board->pages, 0, memory_order_relaxed);
     atomic_store_explicit(&board->index_bytes, 0, memory_order_relaxed);
@@ -573,8 +580,7 @@ fail:
 
 const struct mr_dataset *mr_dataset_base(const struct mr_dataset *dataset)
 {
-    const struct mr_dataset *base = dataset->supervisor->datasets[mr_dataset_number(dataset->like)];
-    return base && base->id == dataset->like ? base : NULL;
+    return with_id(dataset->supervisor, dataset->like);
 }
 
 bool mr_dataset_adopt(struct mr_dataset *dataset)

@@ -42,6 +42,12 @@ static bool has_followers(const struct mr_dataset *dataset)
     return false;
 }
 
+/* It is there only to save another listing. */
+static bool is_unused(const struct mr_dataset *dataset)
+{
+    return dataset->clients == 0 && !dataset->closing && !has_followers(dataset);
+}
+
 /* One of the configuration will be opened sooner than one that some client has named. */
 static bool is_less_wanted(const struct mr_dataset *a, const struct mr_dataset *b)
 {
@@ -52,14 +58,13 @@ static bool is_less_wanted(const struct mr_dataset *a, const struct mr_dataset *
     return a->left_ns < b->left_ns;
 }
 
-/* Of the data sets that no client has open, the one that was left first: it is there only to save another listing. */
+/* Of the unused ones that are not read any more either, the one that was left first. */
 static struct mr_dataset *least_wanted(const struct mr_supervisor *s)
 {
     struct mr_dataset *found = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = s->datasets[i];
-        if (dataset->clients == 0 && !dataset->closing && (!found || is_less_wanted(dataset, found)) &&
-            mr_lanes_of_dataset(s, i) == 0 && !has_followers(dataset))
+        if (is_unused(dataset) && mr_lanes_of_dataset(s, i) == 0 && (!found || is_less_wanted(dataset, found)))
             found = dataset;
     }
     return found;
@@ -121,8 +126,7 @@ static bool end_unused_list(struct mr_supervisor *s)
     struct mr_dataset *first = NULL;
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++) {
         struct mr_dataset *dataset = s->datasets[i];
-        if (!dataset || !mr_dataset_is_list(dataset) || dataset->ranged || dataset->clients > 0 || dataset->closing ||
-            has_followers(dataset))
+        if (!dataset || !mr_dataset_is_list(dataset) || dataset->ranged || !is_unused(dataset))
             continue;
         bytes += dataset->index_bytes;
         count++;

@@ -460,6 +460,7 @@ static const struct mr_board_dataset *entry_of(const struct mr_client *client, u
 uint64_t mr_client_dataset_block(const struct mr_client *client, uint64_t dataset)
 {
     const struct mr_board_dataset *entry = entry_of(client, dataset);
+    /* B0: both were stored before READY, which the caller has seen. While it has the data set open they stay. */
     if (atomic_load_explicit(&entry->id, memory_order_relaxed) != dataset)
         return 0;
     return atomic_load_explicit(&entry->block_bytes, memory_order_relaxed);

@@ -445,14 +445,14 @@ static void call(struct mr_client *client, struct input *in)
     case 15:
         try_text(mr_client_reload(client));
         break;
-    case 18:
-        known = input_below(in, 70);
-        check(mr_client_open_dataset(client, &(struct mr_to_open){.known = &known}, &opened));
-        break;
     case 16:
         check(mr_client_check(client));
         check(mr_client_check_wait(client, &silence));
         touch(mr_client_warning(client), 1);
+        break;
+    case 17:
+        known = input_below(in, 70);
+        check(mr_client_open_dataset(client, &(struct mr_to_open){.known = &known}, &opened));
         break;
     default:
         change_board(in);
