@@ -91,7 +91,7 @@ def check_nesting(events: list[dict[str, Any]]) -> None:
             open_spans.append(span)
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore, start: str) -> None:
     (tmp_path / "job.py").write_text(JOB)
     store = devstore("--memory", "--synthetic", f"bucket:{OBJECTS}:2000").url

@@ -379,7 +379,7 @@ def test_wrong_arguments() -> None:
 # ---- transport(): torch's loader ----
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly), "forkserver"])
 def test_a_torch_loader(method: str) -> None:
     made = loader(multiprocessing_context=method)
     for _ in range(2):

@@ -307,7 +307,9 @@ def test_what_millrace_s_loader_would_not_do_is_refused(emulator: Server) -> Non
             millrace.DataLoader(ds)
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.nightly), "forkserver"])
+@pytest.mark.parametrize(
+    "context", ["fork", *(pytest.param(context, marks=pytest.mark.nightly) for context in ("spawn", "forkserver"))]
+)  # each worker of the latter imports torch
 @pytest.mark.parametrize("kind", [*KINDS, Downloading])
 def test_clients_of_three_kinds_and_ways_to_start(
     emulator: Server, monkeypatch: pytest.MonkeyPatch, kind: Kind, context: str

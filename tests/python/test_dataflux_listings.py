@@ -107,7 +107,7 @@ def test_dataflux_core_lists_each_time(changing: Prefix) -> None:
         _known.forget()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("context", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_workers_read_the_listing_of_their_data_set(changing: Prefix, kind: Kind, context: str) -> None:
     """Not a newer one, and not that of the data set that their process would be the first to make."""

@@ -22,7 +22,9 @@ DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
     ("store", "filled", "state"),
     [
         ("gs", "6,296 objects", "{out}/state.pt"),
-        ("s3", "6,296 samples in 21 tar shards", "s3://icons/checkpoints/state.pt"),
+        pytest.param(
+            "s3", "6,296 samples in 21 tar shards", "s3://icons/checkpoints/state.pt", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_the_demo_learns_and_resumes(store: str, filled: str, state: str, tmp_path: Path) -> None:

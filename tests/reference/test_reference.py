@@ -122,7 +122,8 @@ PRINTED = environment.HERE / "variations" / "printed"  # by the reference, in te
 
 
 def _parameter(program: Program) -> Any:
-    marks = [pytest.mark.nightly] if program.variant == "spawn" else []  # each of its processes imports torch
+    # Each worker of these imports torch.
+    marks = [pytest.mark.nightly] if program.variant in ("spawn", "forkserver") else []
     return pytest.param(program, id=" ".join([Path(program.file).stem, program.variant]), marks=marks)
 
 
