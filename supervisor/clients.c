@@ -19,6 +19,7 @@
 #define PACKETS_AT_ONCE 16
 #define FIRST_CLIENT_MS 30000 /* a private supervisor waits so long for its first client */
 #define LAST_CLIENT_MS  2000  /* and so long after its last one */
+#define ACCEPT_AGAIN_MS 100   /* after it could not even be refused */
 
 #define OWNER(member, field) MR_CONTAINER_OF(member, mr_client_peer, field)
 
@@ -205,9 +206,8 @@ static int open_spare(void)
     return open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Accepts and refuses a client although no descriptor is free, with the spare one. Left in the queue, it would wake
- * this loop repeatedly. */
-static void turn_away(struct mr_clients *clients)
+/* Accepts and refuses a client although no descriptor is free, with the spare one. 0 or -1: it is still in the queue. */
+static int turn_away(struct mr_clients *clients)
 {
     if (clients->spare >= 0)
         close(clients->spare);
@@ -217,6 +217,22 @@ static void turn_away(struct mr_clients *clients)
         clients_refuse(socket);
     }
     clients->spare = open_spare();
+    return socket >= 0 ? 0 : -1;
+}
+
+/* A client that stays in the queue would wake the loop without end. */
+static void accept_later(struct mr_supervisor *s)
+{
+    mr_log_error("nobody can connect at the moment: %s", mr_error_text());
+    mr_events_unwatch(&s->events, &s->clients.accept);
+    mr_events_start(&s->events, &s->clients.again, ACCEPT_AGAIN_MS);
+}
+
+static void again_due(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, clients.again);
+    if (mr_events_watch(&s->events, &s->clients.accept, s->clients.listener, EPOLLIN) != 0)
+        accept_later(s);
 }
 
 static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
@@ -225,8 +241,13 @@ static void accept_ready(struct mr_watch *watch, uint32_t epoll_events)
     (void)epoll_events;
     int socket = accept4(s->clients.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
-        if (errno == EMFILE || errno == ENFILE)
-            turn_away(&s->clients);
+        int error = errno;
+        if (error == EAGAIN || error == ECONNABORTED || error == EINTR)
+            return;
+        if ((error == EMFILE || error == ENFILE) && turn_away(&s->clients) == 0)
+            return;
+        mr_error_set_errno(error, "cannot accept a client");
+        accept_later(s);
         return;
     }
     pid_t pid;
@@ -269,7 +290,12 @@ int mr_clients_init(struct mr_supervisor *s, int listener)
     struct mr_clients *clients = &s->clients;
     clients->listener = listener;
     clients->spare = open_spare();
+    if (clients->spare < 0 && (errno == EMFILE || errno == ENFILE)) {
+        mr_error_set_errno(errno, "cannot keep a descriptor by which clients are refused");
+        return -1;
+    }
     clients->accept.ready = accept_ready;
+    clients->again.run = again_due;
     clients->unused.run = unused_due;
     if (s->is_private)
         mr_events_start(&s->events, &clients->unused, FIRST_CLIENT_MS);
@@ -279,6 +305,7 @@ int mr_clients_init(struct mr_supervisor *s, int listener)
 void mr_clients_close(struct mr_supervisor *s)
 {
     mr_events_stop(&s->events, &s->clients.unused);
+    mr_events_stop(&s->events, &s->clients.again);
     mr_events_unwatch(&s->events, &s->clients.accept);
     if (s->clients.listener >= 0)
         close(s->clients.listener);

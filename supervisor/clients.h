@@ -48,6 +48,7 @@ struct mr_clients {
     int listener; /* -1 */
     int spare;    /* a descriptor to close when no other is left, so that a client can get an answer; -1 */
     struct mr_watch accept;
+    struct mr_timer again; /* private: accepts again, where it could not */
     struct mr_client_peer *first;
     bool any_yet; /* a process of a job has connected */
     struct mr_kept_loop loops[MR_LOOPS_MAX];

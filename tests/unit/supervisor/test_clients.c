@@ -1,6 +1,7 @@
 /* What the socket of a supervisor holds, and gives back. Its requests: tests/supervisor/test_socket.py. */
 #include <check.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -45,9 +46,41 @@ START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
 }
 END_TEST
 
+/* Where not even the spare one is left, the client that waits in the queue does not keep the loop busy; it comes in
+ * when there are descriptors again. */
+START_TEST(a_client_that_cannot_even_be_refused)
+{
+    struct mr_supervisor *s = calloc(1, sizeof *s);
+    ck_assert_ptr_nonnull(s);
+    ck_assert_int_eq(mr_events_init(&s->events), 0);
+    struct sockaddr_un address;
+    socklen_t length = sizeof address;
+    ck_assert_int_eq(mr_clients_init(s, listen_anywhere(&address, &length)), 0);
+    close(s->clients.spare);
+    s->clients.spare = -1;
+    int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(client, (const struct sockaddr *)&address, length), 0);
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ck_assert_int_eq(mr_events_step(&s->events), 0);
+    ck_assert(!s->clients.accept.active && s->clients.again.active);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while (!s->clients.first)
+        ck_assert_int_eq(mr_events_step(&s->events), 0);
+    ck_assert(s->clients.accept.active && !s->clients.again.active);
+    mr_clients_close(s);
+    mr_events_close(&s->events);
+    free(s);
+    close(client);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tcase = tcase_create("clients");
     tcase_add_test(tcase, no_descriptor_is_left_when_the_clients_are_closed);
+    tcase_add_test(tcase, a_client_that_cannot_even_be_refused);
     return mr_suite_run("clients", tcase);
 }
