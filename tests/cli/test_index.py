@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.utils.data
 
 import millrace
 from tests.conftest import StartDevstore
@@ -251,6 +250,8 @@ def test_persistent_workers_take_the_loaded_listing(
     assert sum(len(batch) for batch in one) == OBJECTS + 1
     millrace.DataLoader(one.dataset, batch_size=4).load_state_dict(state)
     assert sorted(name for batch in one for name in batch) == sorted(one.dataset.objects[i][0] for i in range(OBJECTS))
+
+    import torch.utils.data  # all that is collected with this file would wait for it
 
     # torch's own loader cannot be told: its workers must not mix the listings.
     ds: Any = millrace.IterableDataset("train", transform=lambda lease: lease.name, batch_size=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
@@ -260,7 +261,36 @@ def test_a_failed_save_is_raised_at_the_end_and_keeps_the_one_before(folder: str
     io.teardown()
     assert names(folder) == ["1"]
     with pytest.raises(FileNotFoundError, match="no-such-bucket"):
-        trainer(CheckpointIO(wait=False), every_step("gs://no-such-bucket/run", -1)).fit(Model(), loader())
+        trainer(io, every_step("gs://no-such-bucket/run", -1)).fit(Model(), loader())
+    with contextlib.suppress(FileNotFoundError):
+        io.teardown()  # those that were under way
+
+
+class Failed:
+    """A save that has failed."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri, self.asked = uri, 0
+
+    def done(self) -> bool:
+        return True
+
+    def exception(self) -> Exception:
+        self.asked += 1
+        return FileNotFoundError(self.uri)
+
+
+def test_saves_that_failed_together_are_all_told(caplog: pytest.LogCaptureFixture) -> None:
+    """One by one they would be raised by the saves of the next run."""
+    io: Any = CheckpointIO(wait=False)
+    saves = [Failed(f"gs://bucket/{number}") for number in range(3)]
+    io._saves = {save.uri: save for save in saves}
+    with pytest.raises(FileNotFoundError, match="gs://bucket/0"):
+        io.teardown()
+    assert [save.asked for save in saves] == [1, 1, 1]
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"the save of gs://bucket/{number} failed too: gs://bucket/{number}" for number in (1, 2)]
+    io.teardown()
 
 
 def test_what_is_saved_again_is_not_removed(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

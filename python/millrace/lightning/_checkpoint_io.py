@@ -85,12 +85,16 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         self._settle(wait=True)
 
     def _settle(self, wait: bool = False, earlier: str | None = None) -> None:
-        """Takes note of what has ended: all saves (wait), or that to one place, are waited for. Raises a failure."""
+        """Takes note of what has ended: all saves (wait), or that to one place, are waited for. Raises the first
+        failure, and logs the others."""
         failure: BaseException | None = None
         for place, save in list(self._saves.items()):
             if wait or place == earlier or save.done():
                 del self._saves[place]
-                failure = failure or save.exception()
+                error = save.exception()
+                if error is not None and failure is not None:
+                    log.error("the save of %s failed too: %s", save.uri, error)
+                failure = failure or error
         waiting, self._removals = self._removals, []
         for place, saves in waiting:
             if not all(save.done() for save in saves):
