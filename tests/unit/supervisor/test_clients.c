@@ -22,10 +22,9 @@ static int listen_anywhere(struct sockaddr_un *address, socklen_t *length)
     return listener;
 }
 
-/* The spare one, which turns a client away where no other descriptor is left, stayed open. */
-START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
+/* A supervisor that is no more than its clients, with one in the queue. */
+static struct mr_supervisor *open_scene(int *client)
 {
-    unsigned before = mr_count_descriptors();
     struct mr_supervisor *s = calloc(1, sizeof *s);
     ck_assert_ptr_nonnull(s);
     ck_assert_int_eq(mr_events_init(&s->events), 0);
@@ -33,15 +32,34 @@ START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
     socklen_t length = sizeof address;
     ck_assert_int_eq(mr_clients_init(s, listen_anywhere(&address, &length)), 0);
     ck_assert_int_ge(s->clients.spare, 0);
-    int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(connect(client, (const struct sockaddr *)&address, length), 0);
+    *client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(*client, (const struct sockaddr *)&address, length), 0);
+    return s;
+}
+
+static void wait_for_the_client(struct mr_supervisor *s)
+{
     while (!s->clients.first)
         ck_assert_int_eq(mr_events_step(&s->events), 0);
+}
+
+static void close_scene(struct mr_supervisor *s, int client)
+{
     mr_clients_close(s);
     ck_assert_ptr_null(s->clients.first);
     mr_events_close(&s->events);
     free(s);
     close(client);
+}
+
+/* The spare one, which turns a client away where no other descriptor is left, stayed open. */
+START_TEST(no_descriptor_is_left_when_the_clients_are_closed)
+{
+    unsigned before = mr_count_descriptors();
+    int client;
+    struct mr_supervisor *s = open_scene(&client);
+    wait_for_the_client(s);
+    close_scene(s, client);
     ck_assert_uint_eq(mr_count_descriptors(), before);
 }
 END_TEST
@@ -50,16 +68,10 @@ END_TEST
  * when there are descriptors again. */
 START_TEST(a_client_that_cannot_even_be_refused)
 {
-    struct mr_supervisor *s = calloc(1, sizeof *s);
-    ck_assert_ptr_nonnull(s);
-    ck_assert_int_eq(mr_events_init(&s->events), 0);
-    struct sockaddr_un address;
-    socklen_t length = sizeof address;
-    ck_assert_int_eq(mr_clients_init(s, listen_anywhere(&address, &length)), 0);
+    int client;
+    struct mr_supervisor *s = open_scene(&client);
     close(s->clients.spare);
     s->clients.spare = -1;
-    int client = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(connect(client, (const struct sockaddr *)&address, length), 0);
     struct rlimit limit;
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     const struct rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
@@ -67,13 +79,9 @@ START_TEST(a_client_that_cannot_even_be_refused)
     ck_assert_int_eq(mr_events_step(&s->events), 0);
     ck_assert(!s->clients.accept.active && s->clients.again.active);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    while (!s->clients.first)
-        ck_assert_int_eq(mr_events_step(&s->events), 0);
+    wait_for_the_client(s);
     ck_assert(s->clients.accept.active && !s->clients.again.active);
-    mr_clients_close(s);
-    mr_events_close(&s->events);
-    free(s);
-    close(client);
+    close_scene(s, client);
 }
 END_TEST
 
