@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,29 @@ def test_lightning_plugins(emulator: Server, kind: Any) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-bucket"):
         io.save_checkpoint(state(), "gs://no-such-bucket/a")
         io.teardown()
+
+
+def test_a_removal_comes_after_the_saves_before_it(emulator: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, goes_on = DatafluxLightningCheckpoint.save_checkpoint, threading.Event()
+
+    def slow(self: Any, *args: Any, **kwargs: Any) -> None:
+        goes_on.wait()
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(DatafluxLightningCheckpoint, "save_checkpoint", slow)
+    io, path = DatafluxLightningAsyncCheckpoint("p"), "gs://bucket/slow/one.ckpt"
+    io.save_checkpoint(state(), path)
+    io.remove_checkpoint(path)
+    io.save_checkpoint(state(), "gs://bucket/slow/two.ckpt")
+    threading.Timer(0.1, goes_on.set).start()
+    assert same(io.load_checkpoint("gs://bucket/slow/two.ckpt"))
+    io.teardown()
+    assert not checkpoint.exists(path)
+    io.save_checkpoint(state(), "gs://no-such-bucket/three.ckpt")
+    io.remove_checkpoint("gs://bucket/slow/two.ckpt")
+    with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+        io.teardown()
+    assert checkpoint.exists("gs://bucket/slow/two.ckpt")
 
 
 def test_a_client_and_a_bucket(emulator: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from ...lightning import CheckpointIO
@@ -12,6 +13,7 @@ from .. import _google, _storage
 from . import path_utils
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
+log = logging.getLogger("millrace")
 _AsyncCheckpointIO: Any = module("plugins.io").AsyncCheckpointIO
 
 
@@ -49,13 +51,46 @@ class DatafluxLightningCheckpoint(_storage.ClientHolder, CheckpointIO):
 
 
 class DatafluxLightningAsyncCheckpoint(_AsyncCheckpointIO):  # type: ignore[misc]
-    """Lightning's AsyncCheckpointIO around it. CheckpointIO(wait=False) of millrace.lightning needs no copy."""
+    """Lightning's AsyncCheckpointIO around it. CheckpointIO(wait=False) of millrace.lightning needs no copy.
+
+    A removal, which Lightning's class does at once, comes after the saves before it here: else a checkpoint whose save
+    is under way could not be found, and would stay. It stays if one of those saves failed.
+    """
 
     def __init__(self, project_name: Any, storage_client: Any = None, disable_multipart: bool = False) -> None:
         super().__init__(DatafluxLightningCheckpoint(project_name, storage_client, disable_multipart))
+        self._error: BaseException | None = None
+        self._has_saves = False  # since the last teardown: there is a thread
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self._has_saves = True
+        super().save_checkpoint(*args, **kwargs)
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if self._has_saves:
+            self._executor.submit(int).result()  # it may be one that is being saved
+        loaded: dict[str, Any] = super().load_checkpoint(*args, **kwargs)
+        return loaded
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """As the other's. After a save, a failure is raised by the next one or at the end of the run."""
+        if self._has_saves:
+            self._executor.submit(self._remove, path_utils.uri(path))
+        else:
+            super().remove_checkpoint(path)
+
+    def _remove(self, place: str) -> None:
+        if self._error is not None:
+            log.warning("%s is kept: a checkpoint that was to follow it could not be saved", place)
+            return
+        try:
+            super().remove_checkpoint(place)
+        except BaseException as error:
+            self._error = error
 
     def teardown(self) -> None:
         try:
             super().teardown()
         finally:
+            self._has_saves = False
             self.checkpoint_io.teardown()
