@@ -15,22 +15,25 @@ import socket
 import sys
 from typing import Any
 
+from . import _torch, _worker
 from ._errors import Error
 
 log = logging.getLogger("millrace")
 _agreed: dict[tuple[int, str, int], list[str]] = {}  # (pid, source, world) -> digests that the store knows
+_inherited: Any = None  # the store of the process that this one was forked from
 
 
 def agree(source: str, world: int, digest: str, objects: int) -> None:
     """Raises millrace.Error where another rank of the process group has another digest for the same source.
 
     The first rank that comes writes what it has into torch.distributed's own key-value store; the others compare. No
-    rank waits for another. Does nothing without a process group, since there is no store then.
+    rank waits for another. Does nothing without a process group, since there is no store then. Of the workers of a
+    DataLoader, which read one listing, the first compares, where the loop's process has not.
     """
-    if world <= 1:
+    if world <= 1 or (_torch.worker() or (0, 1))[0] != 0:
         return
     digests = _agreed.setdefault((os.getpid(), source, world), [])
-    if digest in digests:
+    if digest in digests or digest in _agreed.get((_worker.parent(), source, world), ()):
         return
     found = store()
     if found is None:
@@ -50,7 +53,21 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
 
 
 def store() -> Any:
-    """The process group's store, or None."""
+    """The process group's store, or None. In a forked process it is a connection of its own, for as long as it is kept.
+
+    The parent may be in a call of its connection, whose lock and bytes the two would share.
+    """
+    found = _default_store()
+    if found is None or found is not _inherited:
+        return found
+    try:
+        return found.clone()
+    except (AttributeError, RuntimeError) as error:  # an older torch; or the job has ended
+        log.debug("what the ranks list is not compared in a forked process: %s", error)
+        return None
+
+
+def _default_store() -> Any:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -59,6 +76,14 @@ def store() -> Any:
     except (AttributeError, RuntimeError, ValueError) as error:  # a group without a store, such as MPI's
         _warn(str(error))
         return None
+
+
+def _note_fork() -> None:
+    global _inherited
+    _inherited = _default_store()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 @functools.cache

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import millrace
-from millrace import _agree
+from millrace import _agree, _torch, _worker
 from tests.python.conftest import Folder
 
 
@@ -47,6 +49,45 @@ def test_a_source_that_is_listed_again_has_another_turn(group: None) -> None:
     with pytest.raises(millrace.Error, match="docs/multi-node"):
         be_another_rank()
         _agree.agree("train", 2, "bb", 1)
+
+
+def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent is in a call of the process group's store all the while."""
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    if not hasattr(server, "clone"):
+        pytest.skip("this torch cannot open a store's connection again")
+    monkeypatch.setattr(_agree, "_agreed", {})
+    dist.init_process_group("gloo", store=server, rank=0, world_size=1)
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        other = store.clone()
+        waiting = threading.Thread(target=lambda: store.wait(["end"]))
+        waiting.start()
+        child = multiprocessing.get_context("fork").Process(target=_agree.agree, args=("train", 2, "aa", 1))
+        child.start()
+        child.join(60)
+        child.kill()
+        child.join()
+        other.set("end", "")
+        waiting.join()
+        assert child.exitcode == 0
+        with pytest.raises(millrace.Error, match=r"has 2 objects \(digest bb\).* has 1 \(digest aa\)"):
+            _agree.agree("train", 2, "bb", 2)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_of_the_workers_of_a_loader_the_first_compares(group: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    _agree.agree("train", 2, "aa", 1)
+    be_another_rank()
+    monkeypatch.setattr(_worker, "parent", lambda: 4711)
+    monkeypatch.setattr(_torch, "worker", lambda: (1, 2))
+    _agree.agree("train", 2, "bb", 1)
+    monkeypatch.setattr(_torch, "worker", lambda: (0, 2))
+    with pytest.raises(millrace.Error, match="docs/multi-node"):
+        _agree.agree("train", 2, "bb", 1)
+    _agree._agreed[4711, "train", 2] = ["bb"]
+    _agree.agree("train", 2, "bb", 1)
 
 
 def test_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
