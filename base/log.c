@@ -12,6 +12,8 @@
 
 #define LOG_LINE        1400
 #define LOG_COLLAPSE_NS (10 * MR_SECOND_NS)
+#define LIMIT_EVERY_NS  (10 * MR_SECOND_NS)
+#define LIMIT_AT_ONCE   10
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static enum mr_log_level log_level = MR_LOG_INFO;
@@ -49,20 +51,20 @@ static void flush_repeats(void)
     last_repeats = 0;
 }
 
-void mr_log(enum mr_log_level level, const char *fmt, ...)
+/* left_out: lines of its kind before it. */
+static void put(enum mr_log_level level, unsigned left_out, const char *fmt, va_list ap)
 {
-    if (level > log_level)
-        return;
-    char line[LOG_LINE];
+    char line[LOG_LINE], more[64] = "";
+    if (left_out > 0)
+        snprintf(more, sizeof more, " (before it, %u more of the kind)", left_out);
+    size_t most = sizeof line - 2 - strlen(more);
     int n = snprintf(line, sizeof line, "millrace[%s] %s: ", log_role, level_names[level]);
-    va_list ap;
-    va_start(ap, fmt);
-    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, ap);
-    va_end(ap);
+    int m = vsnprintf(line + n, most + 1 - (size_t)n, fmt, ap);
     size_t length = (size_t)n + (m < 0 ? 0 : (size_t)m);
-    if (length > sizeof line - 2)
-        length = sizeof line - 2;
-    line[length] = 0;
+    if (length > most)
+        length = most;
+    memcpy(line + length, more, strlen(more) + 1);
+    length += strlen(more);
     mr_error_make_printable(line);
     line[length] = '\n';
     line[length + 1] = 0;
@@ -78,6 +80,43 @@ void mr_log(enum mr_log_level level, const char *fmt, ...)
         mr_log_sink_put(line, length + 1);
     }
     pthread_mutex_unlock(&log_lock);
+}
+
+void mr_log(enum mr_log_level level, const char *fmt, ...)
+{
+    if (level > log_level)
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    put(level, 0, fmt, ap);
+    va_end(ap);
+}
+
+/* Whether a line may be written. Each that is spends 10 s of the 100 that there are. */
+static bool limit_allows(struct mr_log_limit *limit, unsigned *left_out)
+{
+    pthread_mutex_lock(&log_lock);
+    int64_t now = mr_clock_mono_ns();
+    int64_t spent = (limit->spent_ns > now ? limit->spent_ns : now) + LIMIT_EVERY_NS;
+    bool allowed = spent - now <= LIMIT_AT_ONCE * LIMIT_EVERY_NS;
+    if (allowed) {
+        limit->spent_ns = spent;
+        *left_out = limit->left_out;
+    }
+    limit->left_out = allowed ? 0 : limit->left_out + 1;
+    pthread_mutex_unlock(&log_lock);
+    return allowed;
+}
+
+void mr_log_limited(struct mr_log_limit *limit, enum mr_log_level level, const char *fmt, ...)
+{
+    unsigned left_out;
+    if (level > log_level || !limit_allows(limit, &left_out))
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    put(level, left_out, fmt, ap);
+    va_end(ap);
 }
 
 void mr_log_show(const char *text)

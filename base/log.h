@@ -3,7 +3,7 @@
  *
  * One write(2) a line, so that lines of several processes do not mix. A message equal to the one before it (same
  * format, same text) is counted and not printed again; the count comes with the next different line, or
- * when the same one comes after 10 s.
+ * when the same one comes after 10 s. What may come by the thousand with another name each time has a limit.
  * Nothing here waits: while standard error is blocked, lines are kept, then counted and lost (log_sink.h).
  * No token, key or signed URL may be passed here. Not for signal handlers. Any thread may call it.
  */
@@ -11,6 +11,7 @@
 #define MR_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum mr_log_level { MR_LOG_ERROR, MR_LOG_WARNING, MR_LOG_INFO, MR_LOG_DEBUG };
 
@@ -20,6 +21,16 @@ void mr_log_set_level(enum mr_log_level level);
 enum mr_log_level mr_log_level_now(void);
 
 void mr_log(enum mr_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Of one kind of line: ten at once, and one in 10 s after them. Zeroed: none was written. Any thread may use it. */
+struct mr_log_limit {
+    int64_t spent_ns; /* when all ten may be written again */
+    unsigned left_out;
+};
+
+/* Writes the line, with how many were left out before it, or counts it among those. */
+void mr_log_limited(struct mr_log_limit *limit, enum mr_log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* A text as it is, for a terminal's progress line. */
 void mr_log_show(const char *text);

@@ -218,8 +218,9 @@ static int to_errno(enum mr_code code)
 /* Logs mr_error, and returns it as -errno. */
 static ssize_t files_fail(const struct mr_file *file)
 {
-    mr_log_error("%s: %s", file->path, mr_error_text());
-    return -to_errno(mr_error_code());
+    enum mr_code code = mr_error_code();
+    mr_log_limited(&file->files->failed[code], MR_LOG_ERROR, "%s: %s", file->path, mr_error_text());
+    return -to_errno(code);
 }
 
 /* The file's lock is held. How many bytes, or -errno. */

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/control/client.h"
 #include "shm/index/index.h"
 
@@ -22,6 +24,7 @@ struct mr_files {
     atomic_bool ending;       /* waits end with EINTR */
     int (*interrupted)(void); /* whether the process that reads has been interrupted */
     const char *label;        /* the URI, for messages */
+    struct mr_log_limit failed[MR_E_COUNT];
 };
 
 struct mr_file;

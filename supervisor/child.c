@@ -457,16 +457,17 @@ static struct mr_child_end reap(struct mr_child *child)
     return end;
 }
 
-static void log_end(const struct mr_child *child)
+static void log_end(struct mr_child *child)
 {
     const struct mr_child_end *end = &child->end;
     if (child->draining && end->status == 0)
         mr_log_debug("%s worker %u has ended", child->role->name, child->slot);
     else if (end->signal != 0)
-        mr_log_warning("%s worker %u was killed by signal %d (%s)", child->role->name, child->slot, end->signal,
-                       strsignal(end->signal));
+        mr_log_limited(&child->deaths_logged, MR_LOG_WARNING, "%s worker %u was killed by signal %d (%s)",
+                       child->role->name, child->slot, end->signal, strsignal(end->signal));
     else
-        mr_log_warning("%s worker %u ended with status %d", child->role->name, child->slot, end->status);
+        mr_log_limited(&child->deaths_logged, MR_LOG_WARNING, "%s worker %u ended with status %d", child->role->name,
+                       child->slot, end->status);
 }
 
 static void process_ready(struct mr_watch *watch, uint32_t epoll_events)

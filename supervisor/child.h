@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/silence.h"
 #include "shm/control/msg.h"
 #include "shm/ring/counters.h"
@@ -84,6 +85,7 @@ struct mr_child {
     unsigned backoff;     /* starts in a row that published nothing */
     int64_t started_ns;   /* of the last start */
     unsigned deaths;      /* in a row, each soon after its start, of those that have published something */
+    struct mr_log_limit deaths_logged, oom_logged;
     enum mr_code fail_code;
     char fail_text[MR_CHILD_TEXT];
     void *job;                 /* the role's */

@@ -592,9 +592,10 @@ static void recover(struct mr_child *child)
     bool oom = oom_kills > s->fetch_workers.oom_kills;
     s->fetch_workers.oom_kills = oom_kills;
     if (oom && signal == SIGKILL)
-        mr_log_error("fetch worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
-                     "fetch.connections, or raise the limit",
-                     child->slot);
+        mr_log_limited(&child->oom_logged, MR_LOG_ERROR,
+                       "fetch worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
+                       "fetch.connections, or raise the limit",
+                       child->slot);
     atomic_store_explicit(&s->board->producer[child->slot].alive, 0, memory_order_release);
     if (mr_lanes_producer_died(s, child->slot, is_poison_signal(signal, oom), signal))
         child->idle_starts = 0; /* the ticket is to blame, and will not kill forever */

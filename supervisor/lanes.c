@@ -394,6 +394,7 @@ bool mr_lanes_producer_died(struct mr_supervisor *s, unsigned slot, bool poisono
     mr_lanes_wake_all(s);
     s->lanes.wake_workers = true;
     if (recovered > 0)
-        mr_log_info("fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
+        mr_log_limited(&s->lanes.recovery_logged, MR_LOG_INFO,
+                       "fetch worker %u: %u samples that it was downloading are open again", slot, recovered);
     return suspected;
 }

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/log.h"
 #include "shm/ring/lane.h"
 #include "supervisor/events.h"
 
@@ -61,6 +62,7 @@ struct mr_lanes {
     bool wake_workers; /* for fetch_workers.c: words have changed that fetch workers wait for */
     struct mr_suspect suspects[MR_POISON_MAX];
     unsigned suspect_count;
+    struct mr_log_limit recovery_logged;
 };
 
 void mr_lanes_init(struct mr_supervisor *s);

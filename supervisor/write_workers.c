@@ -274,9 +274,11 @@ static void recover(struct mr_child *child)
     struct mr_supervisor *s = child->supervisor;
     uint64_t oom_kills = mr_oom_kills();
     if (oom_kills > s->write_workers.oom_kills && child->end.signal == SIGKILL)
-        mr_log_error("write worker %u was killed because the memory limit was reached: lower checkpoint.arena_bytes or "
-                     "memory.arena_bytes, or raise the limit",
-                     child->slot);
+        mr_log_limited(
+            &child->oom_logged, MR_LOG_ERROR,
+            "write worker %u was killed because the memory limit was reached: lower checkpoint.arena_bytes or "
+            "memory.arena_bytes, or raise the limit",
+            child->slot);
     s->write_workers.oom_kills = oom_kills;
     mr_ckpt_lanes_worker_died(s, child->slot);
 }

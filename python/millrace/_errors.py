@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 
 log = logging.getLogger("millrace")
 
@@ -41,6 +42,23 @@ _NO_MEMORY = 12
 def warn(text: str) -> None:
     """A warning of the C side."""
     log.warning("%s", text)
+
+
+_EVERY_S, _AT_ONCE = 10.0, 10  # as in base/log.c
+_spent: dict[str, float] = {}  # for each kind of line, when all ten may be written again
+_left_out: dict[str, int] = {}
+
+
+def warn_often(kind: str, text: str, *values: object) -> None:
+    """A warning that may come by the thousand: ten of a kind at once, then one in 10 s, with how many were left out."""
+    now = time.monotonic()
+    spent = max(_spent.get(kind, now), now) + _EVERY_S
+    if spent - now > _AT_ONCE * _EVERY_S:
+        _left_out[kind] = _left_out.get(kind, 0) + 1
+        return
+    _spent[kind] = spent
+    left_out = _left_out.pop(kind, 0)
+    log.warning(text + (f" (before it, {left_out} more of the kind)" if left_out else ""), *values)
 
 
 def from_code(code: int, text: str) -> Exception:

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _timing, _torch
 from ._dataset import Dataset
-from ._errors import Error
+from ._errors import Error, warn_often
 from ._ring import Failure, Lane, Lease
 from ._stream import REPLACEMENTS, Transform
 
@@ -245,13 +245,17 @@ class MapDataset(Dataset):
             try:
                 samples.append(self._open(delivery))
             except Exception as error:
-                log.warning("on_error=%r: cannot use object %d: %s", self._on_error, delivery.index, error)
+                self._warn("cannot use object %d: %s", delivery.index, error)
                 if self._on_error == "replace" or (some and number == count - 1 and not samples):
                     samples.append(self._replacement(delivery.index, error))
                     reader.count("replaced")
                 else:
                     reader.count("skipped")
         return samples
+
+    def _warn(self, text: str, *values: object) -> None:
+        kind = f"{text} {type(values[-1]).__name__}"
+        warn_often(kind, f"on_error=%r: {text}", self._on_error, *values)
 
     def _open(self, delivery: Lease | Failure) -> Any:
         if isinstance(delivery, Lease):
@@ -272,10 +276,10 @@ class MapDataset(Dataset):
                 try:
                     if delivery is not None:
                         found = self._open(delivery)
-                        log.warning("on_error=%r: object %d takes its place", self._on_error, other)
+                        self._warn("object %d takes the place of object %d", other, index)
                         return found
                 except Exception as error:
-                    log.warning("on_error=%r: cannot use object %d either: %s", self._on_error, other, error)
+                    self._warn("cannot use object %d either: %s", other, error)
         finally:
             lane.close()
         raise Error(f"no readable replacement was found for object {index}") from cause

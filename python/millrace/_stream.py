@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Callable, Optional
 
-from ._errors import Error, from_code
+from ._errors import Error, from_code, warn_often
 from ._ring import Failure, Lane, Lease, Plan
 
-log = logging.getLogger("millrace")
 Transform = Optional[Callable[[Any], Any]]  # of a Lease or a Sample
 
 REPLACEMENTS = 8  # as in shm/index/plan.h
 _REPLACES = 1 << 63  # marks the position of what was fed as a replacement
-_LOGGED = 10  # bad samples of a stream that get a line of their own
+_MANY = 10  # samples of a stream that cannot be used: they are counted at its end
 _BAD = object()
 
 
@@ -85,8 +83,9 @@ class Stream:
     def close(self) -> None:
         self._stash.clear()
         self.lane.close()
-        if self._bad > _LOGGED:
-            log.warning("%d objects could not be read in this epoch of this worker", self._bad)
+        if self._bad > _MANY:
+            text = "%d objects could not be read in this epoch of this worker"
+            warn_often("an epoch with bad samples", text, self._bad)
 
     def _batch(self, first: int, count: int) -> list[Any]:
         samples = []
@@ -148,6 +147,6 @@ class Stream:
     def _note(self, delivery: Lease | Failure, error: Exception) -> None:
         self._bad += 1
         self._last = error
-        if self._bad <= _LOGGED:
-            what = delivery.name if isinstance(delivery, Lease) else f"object {delivery.index}"
-            log.warning("on_error=%r: cannot use %s: %s: %s", self._on_error, what, type(error).__name__, error)
+        what = delivery.name if isinstance(delivery, Lease) else f"object {delivery.index}"
+        kind = type(error).__name__
+        warn_often(f"a bad sample: {kind}", "on_error=%r: cannot use %s: %s: %s", self._on_error, what, kind, error)

@@ -87,18 +87,33 @@ int __wrap_epoll_wait(int epoll, struct epoll_event *events, int count, int time
     return ready;
 }
 
-void __wrap_mr_log(enum mr_log_level level, const char *fmt, ...);
-void __wrap_mr_log(enum mr_log_level level, const char *fmt, ...)
+static void note_line(enum mr_log_level level, const char *fmt, va_list ap)
 {
     char text[4096];
-    va_list ap;
-    va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     if (n < 0 || strstr(text, "does not come to rest"))
         abort();
     if (getenv("MR_FUZZ_LOG"))
         fprintf(stderr, "%d %s\n", (int)level, text);
+}
+
+void __wrap_mr_log(enum mr_log_level level, const char *fmt, ...);
+void __wrap_mr_log(enum mr_log_level level, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    note_line(level, fmt, ap);
+    va_end(ap);
+}
+
+void __wrap_mr_log_limited(struct mr_log_limit *limit, enum mr_log_level level, const char *fmt, ...);
+void __wrap_mr_log_limited(struct mr_log_limit *limit, enum mr_log_level level, const char *fmt, ...)
+{
+    (void)limit;
+    va_list ap;
+    va_start(ap, fmt);
+    note_line(level, fmt, ap);
+    va_end(ap);
 }
 
 int __real_socketpair(int domain, int type, int protocol, int ends[2]);

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import millrace
+from millrace import _errors
 from tests.property.order_model import deal, replacements
 from tests.python.conftest import Folder, MakeFolder
 from tests.python.helpers import keep, model_order, name_of, refuse, refuse_a_fifth, refuse_all
+from tests.serve import start_supervisor
 
 BATCH = 8
 
@@ -133,3 +137,39 @@ def test_nothing_readable_raises_in_the_end(socket: str, hundred: Folder, policy
 def test_skip_without_batches(socket: str, hundred: Folder) -> None:
     ds = millrace.IterableDataset(hundred.uri, transform=refuse_a_fifth, on_error="skip")
     assert list(ds) == [name for name in hundred.names if number(hundred, name) % 5]
+
+
+@pytest.mark.parametrize("kind", ["IterableDataset", "MapDataset"])
+def test_lines_about_bad_samples_have_a_limit(
+    tmp_path: Path,
+    folder: MakeFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    millrace_bin: Path,
+) -> None:
+    """Whatever the number of epochs, in the log of the loop and in that of the supervisor."""
+    objects = folder(200)
+    running = start_supervisor(millrace_bin, tmp_path, "", '[memory]\narena_bytes = "8MiB"\n')
+    try:
+        monkeypatch.setenv("MILLRACE_SOCKET", str(running.socket))
+        monkeypatch.setattr(_errors, "_spent", {})
+        monkeypatch.setattr(_errors, "_left_out", {})
+        ds = getattr(millrace, kind)(objects.uri, on_error="skip")
+        len(ds.objects)
+        for name in objects.names[1:]:
+            Path(name).unlink()
+        began = time.monotonic()
+        for _ in range(5):
+            assert len(list(ds)) == 1
+        lines = [record.getMessage() for record in caplog.records]
+        missing = [line for line in lines if "cannot use object" in line]
+        said = [line for line in running.log.read_text().splitlines() if "warning" in line and "object-" in line]
+        later = int((time.monotonic() - began) / 10)  # one more each 10 s
+        assert 10 <= len(missing) <= 10 + later and len(lines) - len(missing) <= 5, lines
+        assert 10 <= len(said) <= (10 + later) * len(running.workers("fetch")), said
+        monkeypatch.setattr(_errors, "_spent", {})
+        list(ds)
+        assert re.search(r"\(before it, 9\d\d more of the kind\)", caplog.text)
+    finally:
+        running.stop()

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/error.h"
+#include "base/log.h"
 #include "shm/index/index.h"
 #include "shm/index/shards.h"
 #include "shm/ring/board.h"
@@ -21,6 +23,7 @@ struct mr_open_dataset {
     struct mr_compose_choice *choice; /* NULL: its store cannot compose */
     unsigned jobs;                    /* that have not ended: a compose continues when nothing waits for it any more */
     bool dropping;                    /* goes once they have */
+    struct mr_log_limit failed[MR_E_COUNT]; /* samples that could not be read */
 };
 
 struct mr_datasets {

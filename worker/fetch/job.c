@@ -58,6 +58,7 @@ struct mr_jobs {
     struct job *spare; /* of one piece */
     unsigned in_flight;
     uint64_t more_objects;
+    struct mr_log_limit failed; /* samples of no data set that is open */
     char name[MR_INDEX_NAME_SIZE];
     char names[MR_LANE_BLOCK][MR_INDEX_NAME_SIZE]; /* of a compose's sources */
 };
@@ -138,8 +139,10 @@ static void end_failed(struct piece *piece, enum mr_code code, const char *text)
 static void piece_failed(struct piece *piece, enum mr_code code, const char *why)
 {
     char text[1000];
+    struct mr_jobs *jobs = piece->job->jobs;
+    struct mr_open_dataset *ds = piece->job->dataset;
     name_sample(piece, why, text, sizeof text);
-    mr_log_warning("%s", text);
+    mr_log_limited(ds ? &ds->failed[code] : &jobs->failed, MR_LOG_WARNING, "%s", text);
     end_failed(piece, code, text);
 }
 
@@ -406,7 +409,7 @@ static bool start_compose(struct job *job)
         return false;
     char name[MR_TEMPORARY_NAME_SIZE];
     if (mr_temporary_begin(bucket_of(job), name, &job->number) != 0) {
-        mr_log_warning("%s", mr_error_text());
+        mr_log_limited(&job->dataset->failed[mr_error_code()], MR_LOG_WARNING, "%s", mr_error_text());
         return false;
     }
     struct mr_store_compose_request request = {

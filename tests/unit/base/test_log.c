@@ -70,6 +70,34 @@ START_TEST(a_line_has_no_control_characters)
 }
 END_TEST
 
+/* Ten, and later one more that says how many there were. */
+START_TEST(lines_of_a_kind_have_a_limit)
+{
+    struct mr_log_limit limit = {0}, other = {0};
+    char name[1400];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    replace(false);
+    for (unsigned i = 0; i < 1010; i++)
+        mr_log_limited(&limit, MR_LOG_WARNING, "cannot read object %u", i);
+    mr_log_limited(&other, MR_LOG_WARNING, "another kind");
+    mr_log_limited(&other, MR_LOG_DEBUG, "not at this level");
+    limit.spent_ns -= INT64_C(10000000000); /* 10 s later */
+    for (unsigned i = 0; i < 2; i++)
+        mr_log_limited(&limit, MR_LOG_WARNING, "cannot read %s", name);
+    mr_log_info("end");
+    char *text = drain("end\n");
+    restore();
+    ck_assert_uint_eq(count(text, "cannot read object "), 10);
+    ck_assert(strstr(text, "cannot read object 9\nmillrace[test] warning: another kind\n"));
+    ck_assert_uint_eq(count(text, "cannot read nnn"), 1);
+    ck_assert(strstr(text, "nnn (before it, 1000 more of the kind)\nmillrace[test] info: end\n"));
+    ck_assert_uint_eq(limit.left_out, 1);
+    ck_assert_uint_eq(other.left_out, 0);
+    free(text);
+}
+END_TEST
+
 START_TEST(a_full_pipe_is_not_waited_for)
 {
     replace(_i == 1);
@@ -135,6 +163,7 @@ int main(void)
     TCase *tc = tcase_create("blocked");
     tcase_add_loop_test(tc, a_full_pipe_is_not_waited_for, 0, 2);
     tcase_add_test(tc, a_line_has_no_control_characters);
+    tcase_add_test(tc, lines_of_a_kind_have_a_limit);
     tcase_add_test(tc, a_forked_child_does_not_repeat_what_its_parent_keeps);
     tcase_add_test(tc, nobody_reads);
     suite_add_tcase(suite, tc);
