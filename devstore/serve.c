@@ -1,5 +1,6 @@
 #include "devstore/serve.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <microhttpd.h>
@@ -25,7 +26,9 @@
 
 /* Per connection: for headers, and the piece in which uploads are read. MHD clears it after each request, so not
  * more. */
-#define CONNECTION_MEMORY (64u << 10)
+#define CONNECTION_MEMORY  (64u << 10)
+#define DESCRIPTORS_OWN    10u /* beside those that are open at the start: listings, uploads that are joined */
+#define DESCRIPTORS_THREAD 4u  /* of MHD */
 /* An idle connection is closed after this. It also bounds the life of a connection whose client left in the middle of
  * its headers: the edge-triggered loop does not always notice an end of stream that arrives with data. */
 #define IDLE_S 300u
@@ -410,8 +413,9 @@ static void log_message(void *cls, const char *fmt, va_list args)
 }
 
 /* How many connections the descriptor limit, which is raised first, has room for: each needs its socket, and most an
- * open file. */
-static unsigned connection_limit(void)
+ * open file. With one that cannot be accepted MHD would spin. 0 with mr_error: none. `next`: the lowest free descriptor,
+ * and so about how many are open. */
+static unsigned connection_limit(unsigned threads, unsigned next)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -419,7 +423,13 @@ static unsigned connection_limit(void)
     limit.rlim_cur = limit.rlim_max < 262144 ? limit.rlim_max : 262144;
     setrlimit(RLIMIT_NOFILE, &limit);
     getrlimit(RLIMIT_NOFILE, &limit);
-    return limit.rlim_cur > 200 ? (unsigned)(limit.rlim_cur - 100) / 2 : 50;
+    unsigned others = next + DESCRIPTORS_OWN + DESCRIPTORS_THREAD * threads;
+    if (limit.rlim_cur < others + 2 * threads) {
+        mr_error_set(MR_E_NO_MEMORY, "%llu descriptors may be open, and %u are the least that it needs: ulimit -n",
+                     (unsigned long long)limit.rlim_cur, others + 2 * threads);
+        return 0;
+    }
+    return ((unsigned)limit.rlim_cur - others) / 2;
 }
 
 struct ds_serve *ds_serve_new(const struct ds_serve_options *options)
@@ -428,6 +438,17 @@ struct ds_serve *ds_serve_new(const struct ds_serve_options *options)
     if (!serve) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for the server");
         close(options->listen_fd);
+        return NULL;
+    }
+    int next = dup(options->listen_fd);
+    unsigned connections = next < 0 ? 0 : connection_limit(options->threads, (unsigned)next);
+    if (next < 0)
+        mr_error_set_errno(errno, "cannot start the HTTP server");
+    else
+        close(next);
+    if (connections == 0) {
+        close(options->listen_fd);
+        free(serve);
         return NULL;
     }
     serve->options = *options;
@@ -446,7 +467,7 @@ struct ds_serve *ds_serve_new(const struct ds_serve_options *options)
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (options->key ? MHD_USE_TLS : 0),
         0, NULL, NULL, serve_handle, serve, MHD_OPTION_EXTERNAL_LOGGER, log_message, NULL, MHD_OPTION_LISTEN_SOCKET,
         options->listen_fd, MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0,
-        MHD_OPTION_CONNECTION_LIMIT, connection_limit(), MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
+        MHD_OPTION_CONNECTION_LIMIT, connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY,
         MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_URI_LOG_CALLBACK, serve_begin, serve,
         MHD_OPTION_UNESCAPE_CALLBACK, leave_encoded, NULL, MHD_OPTION_NOTIFY_COMPLETED, serve_end, NULL,
         MHD_OPTION_NOTIFY_CONNECTION, count_connection, serve, options->key ? MHD_OPTION_ARRAY : MHD_OPTION_END, tls,

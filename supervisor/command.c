@@ -32,6 +32,7 @@ static void command_ended(struct mr_watch *watch, uint32_t epoll_events)
     command->exit_status = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
     if (info.si_code != CLD_EXITED)
         mr_log_warning("the command was killed by signal %d (%s)", info.si_status, strsignal(info.si_status));
+    mr_events_stop(&s->events, &command->patience);
     mr_events_unwatch(&s->events, &command->process);
     close(command->pidfd);
     command->pidfd = -1;
@@ -95,11 +96,25 @@ int mr_command_start(struct mr_supervisor *s, char *const argv[], int *exit_stat
     return 0;
 }
 
+static void patience_ends(struct mr_timer *timer)
+{
+    struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, command.patience);
+    int pid = (int)s->command.pid;
+    mr_log_warning(
+        "the command (pid %d) has not ended %.3g s after SIGTERM was passed on to it, and is waited for: if it "
+        "is not saving, end it with kill -KILL %d",
+        pid, (double)s->config.supervisor.silence_ms / 1e3, pid);
+}
+
 void mr_command_signal(struct mr_supervisor *s, const struct signalfd_siginfo *info)
 {
     /* SI_KERNEL: from the terminal, which has signalled its whole foreground group. */
     if (s->command.pidfd >= 0 && info->ssi_code != SI_KERNEL)
         syscall(SYS_pidfd_send_signal, s->command.pidfd, (int)info->ssi_signo, NULL, 0);
+    if (info->ssi_signo == SIGTERM) {
+        s->command.patience.run = patience_ends;
+        mr_events_start(&s->events, &s->command.patience, (unsigned)s->config.supervisor.silence_ms);
+    }
     if (info->ssi_signo == SIGTSTP)
         raise(SIGSTOP); /* the shell waits for us to stop, not for the command */
 }

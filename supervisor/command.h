@@ -2,7 +2,8 @@
  * command.h - the training command of `millrace run`, and the signals on their way to it.
  *
  * The command stays in our process group, so that what the terminal sends (Ctrl-C, Ctrl-\, Ctrl-Z, hang-up) reaches it
- * by itself; such signals are not sent a second time. Signals from kill(2) are passed on.
+ * by itself; such signals are not sent a second time. Signals from kill(2) are passed on. Where SIGTERM does not end it
+ * within supervisor.silence_ms, the log says so.
  */
 #ifndef MR_SUPERVISOR_COMMAND_H
 #define MR_SUPERVISOR_COMMAND_H
@@ -20,6 +21,7 @@ struct mr_command {
     pid_t pid; /* 0: none */
     int pidfd;
     struct mr_watch process;
+    struct mr_timer patience; /* since SIGTERM */
     bool ended;
     int exit_status;           /* once ended: its status, or 128 + signal */
     struct rlimit descriptors; /* its RLIMIT_NOFILE */

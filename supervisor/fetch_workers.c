@@ -410,6 +410,10 @@ static void announce_to(struct mr_child *child)
         if (!entry || entry->state == MR_LANE_DROPPING || (entry->sent_to & bit) ||
             entry->lane.division != s->fetch_workers.division) /* of older arenas, which no worker has any more */
             continue;
+        if (child->queue) { /* that it does not read (stopped?): once it does; no lane waits for it meanwhile */
+            s->lanes.any_unsent = true;
+            break;
+        }
         entry->sent_to |= bit;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
         mr_msg_put_u64(out, "lane", i);

@@ -68,7 +68,7 @@ static void due(struct mr_timer *timer)
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         look_at(&s->listing.workers[i], true); /* they end when nothing is listed */
     for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        look_at(&s->fetch_workers.workers[i], s->lanes.open > 0 || s->fetch_workers.state == MR_ARENAS_RESERVING);
+        look_at(&s->fetch_workers.workers[i], s->lanes.used > 0 || s->fetch_workers.state == MR_ARENAS_RESERVING);
     for (unsigned i = 0; i < s->write_workers.count; i++)
         look_at(&s->write_workers.workers[i],
                 s->write_workers.state == MR_ARENAS_RESERVING || mr_ckpt_lanes_served(s, i) > 0);

@@ -116,7 +116,14 @@ static int may_open(struct mr_supervisor *s, uint32_t dataset)
         mr_error_set(MR_E_BUSY, "the memory is being divided: ask again");
         return -1;
     }
-    if (s->lanes.open >= s->config.lanes.max || free_slot(&s->lanes) < 0) {
+    if (free_slot(&s->lanes) < 0) {
+        mr_error_set(MR_E_NO_MEMORY,
+                     "all %u places for lanes are taken: %u are open, and fetch workers still have the "
+                     "others (the log names one that is stopped)",
+                     MR_LANE_SLOTS, s->lanes.open);
+        return -1;
+    }
+    if (s->lanes.open >= s->config.lanes.max) {
         mr_error_set(MR_E_NO_MEMORY, "%u lanes are open: raise lanes.max (%llu), or use fewer DataLoader workers",
                      s->lanes.open, (unsigned long long)s->config.lanes.max);
         return -1;

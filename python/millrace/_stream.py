@@ -82,6 +82,7 @@ class Stream:
 
     def close(self) -> None:
         self._stash.clear()
+        self._last = None  # its traceback holds a sample
         self.lane.close()
         if self._bad > _MANY:
             text = "%d objects could not be read in this epoch of this worker"

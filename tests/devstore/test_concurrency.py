@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import random
+import subprocess
 import threading
 from pathlib import Path
 
 import google_crc32c
 import pytest
 
-from tests.conftest import StartDevstore
+from tests.conftest import BIN, StartDevstore
 from tests.devstore.conftest import fetch
 
 NAMES = ["a", "a/b", "a/b/c", "d/", "e"]  # files in each other's way
@@ -90,3 +91,11 @@ def test_only_one_of_many_creators_wins(devstore: StartDevstore, tmp_path: Path)
         for thread in threads:
             thread.join()
         assert sorted(statuses) == [200] + [412] * 5
+
+
+def test_too_few_descriptors() -> None:
+    """Else connections that cannot be accepted would keep it busy."""
+    server: list[str | Path] = [BIN / "millrace-devstore", "--memory", "--listen", "127.0.0.1:0", "--exit-with-parent"]
+    done = subprocess.run(["sh", "-c", 'ulimit -n 16; exec "$@"', "sh", *server], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert "16 descriptors may be open" in done.stderr and "ulimit -n" in done.stderr

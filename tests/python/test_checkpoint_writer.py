@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 import types
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -422,6 +423,32 @@ def test_no_permission(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.M
     finally:
         assert started.stop() == 0
         store.stop()
+
+
+@pytest.mark.parametrize("size", [1, 30 * MIB])  # it fails at the end, or while the bytes are written
+def test_a_failed_save_keeps_nothing(socket: str, size: int) -> None:
+    class Bytes(bytearray):
+        pass
+
+    def save() -> weakref.ref[Bytes]:
+        data = Bytes(size)
+        kept = weakref.ref(data)
+        file = checkpoint.writer(MISSING)
+        with pytest.raises(FileNotFoundError, match="no-such-bucket"), file:
+            for _ in range(4):
+                file.write(data)
+            file.close()
+        for again in (file.close, file.close):
+            with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+                again()
+        return kept
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert save()() is None
+    finally:
+        gc.enable()
 
 
 def test_a_folder_that_may_not_be_written(folder: Place, tmp_path: Path) -> None:

@@ -265,6 +265,26 @@ def test_run_passes_signals_on(millrace_bin: Path, config: Path, runtime: Path) 
     process.stdout.close()
 
 
+def test_run_says_that_its_command_does_not_end(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    config.write_text(config.read_text() + "[supervisor]\nsilence_ms = 300\n")
+    program = "import os, signal; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); signal.pause()"
+    process = subprocess.Popen(
+        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    pid = int(process.stdout.readline())
+    process.terminate()
+    line = process.stderr.readline()
+    assert f"(pid {pid}) has not ended 0.3 s after SIGTERM" in line and f"kill -KILL {pid}" in line
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(DEADLINE_S) == 128 + signal.SIGKILL
+    process.stdout.close()
+    process.stderr.close()
+
+
 def test_run_leaves_the_terminal_signals_to_the_terminal(millrace_bin: Path, config: Path, runtime: Path) -> None:
     """Ctrl-C at a terminal: the command gets it once, from the kernel; workers do not get it at all."""
     leader, follower = os.openpty()

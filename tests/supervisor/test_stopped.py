@@ -237,3 +237,25 @@ def test_list_workers(serve: StartServe, config: Path, with_worker: MakeProgram)
     expect_words(one, "list", pids)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+
+
+def test_lanes_do_not_pile_up_for_a_worker_that_is_stopped(one: Supervisor, ring: Any) -> None:
+    client = ring(one)
+    number, index = open_train(client)
+    descriptors = Path(f"/proc/{one.process.pid}/fd")
+
+    def read_one() -> None:
+        lane, _ = client.open_lane(number, index, 8, 0)
+        lane.feed(1, 0)
+        assert bytes(lane.next()) == bytes([1]) * 100
+        lane.close()
+
+    read_one()
+    wait_for(lambda: not one.stat()["lanes"], "the lane stays")
+    before = len(list(descriptors.iterdir()))
+    with stopped(one.workers("fetch")[0]):
+        for _ in range(1000):
+            read_one()
+        assert len(list(descriptors.iterdir())) < before + 600, "what its socket takes, and no more"
+        wait_for(lambda: lines_of(one, "has been stopped"), "no line about it, although no lane is open")
+    wait_for(lambda: len(list(descriptors.iterdir())) <= before, "the lanes stay")

@@ -245,6 +245,7 @@ static int set_request(struct mr_http_call *call, const struct mr_http_request *
         return -1;
     curl_easy_setopt(easy, CURLOPT_NOPROXY, request->direct ? "*" : NULL); /* NULL: as in the environment */
     curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, request->fresh_connection ? 1L : 0L);
+    curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, request->plain ? 1L : 0L);
     return 0;
 }
 

@@ -61,7 +61,9 @@ struct mr_http_request {
     /* Never sent a second time. libcurl would do that if a reused connection ends without a response, although the
      * server may have done the work. */
     bool once;
-    bool plain;    /* without options.headers: they are for the store, and may be secret */
+    /* Of another server than the store: without options.headers, which may be secret, and its connection is not kept
+     * for a request that comes in an hour. */
+    bool plain;
     bool identity; /* Accept-Encoding: identity, in place of gzip */
     bool direct;   /* bypasses any proxy: for servers of this machine or its network */
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import copy
 import logging
 import os
 import sys
@@ -24,6 +25,14 @@ log = logging.getLogger("millrace")
 SLICE_MS = 100
 SEVERAL_MS = 20  # of each, where one thread waits for several
 GONE = 13  # enum mr_code of base/error.h
+
+
+def without_frames(error: Exception) -> Exception:
+    """A copy to keep, or to raise of one that is kept: a traceback holds the caller's frames, and so what it saves."""
+    copied = copy.copy(error)
+    if isinstance(error, OSError) and isinstance(copied, OSError):
+        copied.errno = error.errno
+    return copied
 
 
 class Saved(NamedTuple):
@@ -66,7 +75,11 @@ class Save(concurrent.futures.Future[Saved]):
         self._check_process()
         try:
             with _timing.saving():
-                return super().result(_waiter.wait(self, timeout))
+                left = _waiter.wait(self, timeout)
+                error = super().exception(left)
+                if isinstance(error, Exception):
+                    raise without_frames(error)
+                return super().result(left)
         finally:
             self._mark_reported()
 

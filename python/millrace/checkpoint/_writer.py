@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from .. import _supervisor, _timing, _trace
-from ._save import Save, Saved, raise_unreported, watch
+from ._save import Save, Saved, raise_unreported, watch, without_frames
 from ._uri import Place, object_uri
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Writer(_File):
         self._size = 0  # once it is closed
         self._began = _trace.now()
         self._save: Save | None = None
-        self._failed: BaseException | None = None  # the first failure: what later calls raise again
+        self._failed: Exception | None = None  # the first failure: what later calls raise again
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -90,7 +90,7 @@ class Writer(_File):
         """
         ring = self._open()
         if self._failed is not None:
-            raise self._failed
+            raise without_frames(self._failed)
         try:
             with _timing.saving():
                 return ring.write(data)
@@ -135,7 +135,7 @@ class Writer(_File):
         wait leaves the save promised.
         """
         if self._failed is not None:
-            raise self._failed
+            raise without_frames(self._failed)
         save = self._save
         if save is None:
             with _timing.saving():
@@ -162,7 +162,7 @@ class Writer(_File):
             self.abort()
             if error is not None and self._hides_the_failure(error):
                 assert self._failed is not None
-                raise self._failed from error
+                raise without_frames(self._failed) from error
         elif not self.closed:
             self.close()
 
@@ -185,14 +185,15 @@ class Writer(_File):
         """It came up while our failure was on its way out: torch.save cannot end its archive, and raises that."""
         while error.__cause__ is None and error.__context__ is not None:
             error = error.__context__
-            if error is self._failed:
+            if type(error) is type(self._failed) and error.args == self._failed.args:
                 return True
         return False
 
-    def _cause(self, error: BaseException) -> BaseException:
-        """What later calls raise: the failure itself, but no second KeyboardInterrupt or SystemExit."""
+    def _cause(self, error: BaseException) -> Exception:
+        """What later calls raise: the failure again, but no second KeyboardInterrupt or SystemExit."""
         if isinstance(error, Exception):
-            return error
+            with contextlib.suppress(Exception):  # a signal handler may raise what cannot be copied
+                return without_frames(error)
         name = type(error).__name__
         return ValueError(f"the writer of {self.uri} was aborted by {name}: nothing has been saved")
 
