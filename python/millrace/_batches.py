@@ -158,7 +158,7 @@ class Sender:
     timed = False  # whether the loop's side knows how to open a batch later
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self._collate = collate
+        self.users = collate
         self.arena: Arena | None = None
 
     def __call__(self, samples: Any) -> Any:
@@ -175,7 +175,7 @@ class Sender:
         at[0] = time.monotonic_ns()
         _collating.batch = batch
         try:
-            made = self._collate(samples)
+            made = self.users(samples)
         finally:
             _collating.batch = None
         at[1] = time.monotonic_ns()
@@ -310,10 +310,12 @@ class Transported(torch.utils.data.DataLoader[Any]):
 
     def _get_iterator(self) -> Any:
         collate, arenas = self.collate_fn, self._millrace_arenas
+        if isinstance(collate, Sender):  # Ctrl-C came before an earlier one was taken out again
+            collate = collate.users
         sender = self._millrace_sender(collate)
         arena = sender.arena = arenas.next(self)
-        self.collate_fn = sender
         try:
+            self.collate_fn = sender
             iterator = super()._get_iterator()
         finally:
             self.collate_fn = collate

@@ -231,7 +231,12 @@ class Batches:
         progress = self._dataset._progress
         for step, batch in enumerate(batches):
             progress.check(serial)
-            progress.give(plan.cursor_after(step))
+            place, cursor = progress.place(), plan.cursor_after(step)
+            try:
+                progress.give(cursor)
+            except BaseException:  # of a signal handler, with the batch in hand
+                progress.take_back(place)
+                raise
             yield batch
             del batch  # the loop's alone from here on: its Leases end when the loop drops them
             progress.check(serial)

@@ -198,9 +198,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         number = self.dataset._source.number
         workers = getattr(self._inner, "_iterator", None)
         dead = any(each.exitcode is not None for each in getattr(workers, "_workers", ()))
-        if workers is not None and (dead or number != self._listing):
-            self._inner._iterator = None
-            workers._shutdown_workers()
+        if dead or number != self._listing:
+            _end_workers(self._inner)
         self._listing = number
 
 
@@ -255,8 +254,12 @@ class _Iteration(Iterator[Any]):
         self._step = 0
         self._failure = ""  # what has ended it, until that was said
         self._number = epochs.begin(source.progress.epoch, *source.rank())
-        self._persistent = inner.persistent_workers
-        self._batches: Iterator[Any] | None = iter(inner)
+        self._inner = inner
+        try:
+            self._batches: Iterator[Any] | None = iter(inner)
+        except BaseException:  # such as KeyboardInterrupt: workers that live on are between two epochs
+            _end_workers(inner)
+            raise
 
     def __len__(self) -> int:
         if self._steps is None:
@@ -267,28 +270,30 @@ class _Iteration(Iterator[Any]):
         if self._batches is None:
             self._say_failure()
             raise StopIteration
-        self._batch_source.progress.check(self._serial)
-        asked = self._meter.ask()
+        progress = self._batch_source.progress
+        progress.check(self._serial)
+        asked, place = self._meter.ask(), progress.place()
         try:
             with _trace.span("millrace: wait for a batch"):
                 timed = next(self._batches)
                 batch = timed.open()
-            self._batch_source.progress.give(self._batch_source.cursor_after(self._step))
+            self._meter.take(asked, timed.times, timed.arrived)
+            del timed
             self._step += 1
+            progress.give(self._batch_source.cursor_after(self._step - 1))  # last: what is counted is returned
         except StopIteration:
             self._batches = None
             self._meter.rest()
             self._epochs.end()
             if self._steps is not None and self._step < self._steps:
                 raise Error(f"the workers ended after {self._step} of {self._steps} steps") from None
-            self._batch_source.progress.finish()
+            progress.finish()
             raise
         except BaseException as error:
+            progress.take_back(place)
             self._failure = _last_line(error)
-            self._abandon()
+            self._abandon(error)
             raise
-        self._meter.take(asked, timed.times, timed.arrived)
-        del timed
         return batch
 
     def __del__(self) -> None:
@@ -308,13 +313,35 @@ class _Iteration(Iterator[Any]):
                 "iteration go on here"
             )
 
-    def _abandon(self) -> None:
-        """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s."""
+    def _abandon(self, error: BaseException) -> None:
+        """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s.
+
+        Workers that live on do so after an exception of their own. After another, such as KeyboardInterrupt, torch may
+        have read half of a batch, and takes what they send for the next epoch's.
+        """
         batches, self._batches = self._batches, None
         self._meter.rest()
         shut_down = getattr(batches, "_shutdown_workers", None)
-        if shut_down is not None and not self._persistent:
+        if shut_down is not None and not self._inner.persistent_workers:
             shut_down()
+        elif not _is_of_worker(error):
+            _end_workers(self._inner)
+
+
+def _end_workers(inner: torch.utils.data.DataLoader[Any]) -> None:
+    """Of a loader whose workers live on: the next iteration starts new ones."""
+    workers = getattr(inner, "_iterator", None)
+    if workers is not None:
+        cast(Any, inner)._iterator = None
+        workers._shutdown_workers()
+
+
+def _is_of_worker(error: BaseException) -> bool:
+    """It was raised by torch's ExceptionWrapper, which has a worker's exception."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_name == "reraise"
 
 
 def _last_line(error: BaseException) -> str:
@@ -446,7 +473,7 @@ class _Iterated(_Planned):
         self._key = uuid.uuid4().hex
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
-        steps = _Steps(self._dataset, self._key, self._batch, self._tail)
+        steps = _Steps(self._dataset, self._key, self._batch, self._tail, workers["num_workers"])
         return _Inner(self._dataset._source, steps, batch_size=None, collate_fn=_collate(collate, single), **workers)
 
     def begin(self) -> int:
@@ -456,18 +483,19 @@ class _Iterated(_Planned):
 
 
 class _Steps(torch.utils.data.IterableDataset[Any]):
-    """What the inner loader iterates in each worker: lists of samples, a list a step."""
+    """What the inner loader iterates in each worker: lists of samples, a list a step. Without workers of its own the
+    loop's process makes them all, also where that is a worker of another loader."""
 
-    def __init__(self, dataset: IterableDataset, key: str, batch: int, tail: str) -> None:
-        self._dataset, self._key, self._batch, self._tail = dataset, key, batch, tail
+    def __init__(self, dataset: IterableDataset, key: str, batch: int, tail: str, workers: int) -> None:
+        self._dataset, self._key, self._batch, self._tail, self._workers = dataset, key, batch, tail, workers
 
     def __iter__(self) -> Iterator[list[Any]]:
-        worker, workers = _torch.worker() or (0, 1)
+        worker, workers = (_torch.worker() if self._workers else None) or (0, 1)
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
         try:
             stream = self._dataset._stream(self._key, loop, self._tail, required=True)
         except Exception as error:
-            if _torch.worker() is None:
+            if self._workers == 0 or _torch.worker() is None:
                 raise
             return Failed(error)
         return _timing.each(stream.batches(worker, workers), stream.lane)

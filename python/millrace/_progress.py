@@ -53,6 +53,14 @@ class Progress:
         self.cursor = cursor
         self._begun = True
 
+    def take_back(self, before: tuple[int, int, bool]) -> None:
+        """A batch that the loop did not get after all. before: `place()` as it was before give()."""
+        if before[0] == self.serial:
+            _, self.cursor, self._begun = before
+
+    def place(self) -> tuple[int, int, bool]:
+        return self.serial, self.cursor, self._begun
+
     def finish(self) -> None:
         self.epoch += 1
         self.cursor = 0

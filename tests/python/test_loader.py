@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
 import pickle
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -200,6 +202,80 @@ def test_an_epoch_that_cannot_begin_in_workers_that_live_on(
     worker.join()
     monkeypatch.undo()
     assert list(loader) == model_steps(loader, 1, 8, epoch=2)[0]
+
+
+def test_an_interrupt_as_an_epoch_begins(socket: str, hundred: Folder) -> None:
+    """At any line of what sets torch's loader up, and of torch's own setting of it."""
+    loader = loader_of(hundred.uri)
+    expected = list(loader)
+    for at in range(40):
+        lines = itertools.count()
+
+        def interrupt(frame: Any, event: str, _: Any) -> Any:
+            if event == "line" and next(lines) == at:  # noqa: B023
+                raise KeyboardInterrupt
+            return interrupt
+
+        def calls(frame: Any, event: str, _: Any) -> Any:
+            return interrupt if frame.f_code.co_name in ("_get_iterator", "__setattr__") else None
+
+        loader.set_epoch(0)
+        before = sys.gettrace()
+        sys.settrace(calls)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                iter(loader)
+        finally:
+            sys.settrace(before)
+        loader.set_epoch(0)
+        assert list(loader) == expected, at
+
+
+@pytest.mark.parametrize("answer", [0, 4])  # of those that torch waits for: as the workers go on to an epoch, or in it
+@pytest.mark.parametrize("kind", [millrace.IterableDataset, millrace.MapDataset])
+def test_workers_that_live_on_are_replaced_after_an_interrupt(
+    socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch, kind: Any, answer: int
+) -> None:
+    """torch has an answer less than it waits for, and would take those of this epoch for the next one's."""
+    loader = millrace.DataLoader(
+        kind(hundred.uri, transform=name_of), batch_size=8, num_workers=2, persistent_workers=True, collate_fn=keep
+    )
+    expected = list(loader)
+    torchs = type(loader._inner._iterator)
+    get = torchs._get_data
+    for _ in range(2):
+        answers = itertools.count()
+
+        def interrupted(self: Any) -> Any:
+            got = get(self)
+            if next(answers) == answer:  # noqa: B023
+                raise KeyboardInterrupt
+            return got
+
+        loader.set_epoch(0)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(torchs, "_get_data", interrupted)
+            list(loader)
+        loader.set_epoch(0)
+        assert list(loader) == expected
+
+
+class Nested(torch.utils.data.Dataset[list[Any]]):
+    """Each item is an epoch of a loader of its own."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> list[Any]:
+        return list(millrace.DataLoader(millrace.IterableDataset(self.uri, transform=name_of), 8, collate_fn=keep))
+
+
+def test_a_loader_in_a_worker_of_another_one(socket: str, hundred: Folder) -> None:
+    outer = torch.utils.data.DataLoader(Nested(hundred.uri), batch_size=None, num_workers=2)
+    assert all(list(itertools.chain(*epoch)) == hundred.names for epoch in outer)
 
 
 def test_a_worker_never_goes_by_its_own_copy(socket: str, hundred: Folder) -> None:
