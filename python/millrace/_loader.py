@@ -245,9 +245,7 @@ def refuse(condition: bool, text: str) -> None:
 class _Iteration(Iterator[Any]):
     """One pass: counts what the loop is given, in the main process only."""
 
-    def __init__(
-        self, source: _BatchSource, inner: torch.utils.data.DataLoader[Any], meter: _timing.LoopMeter, epochs: Epochs
-    ) -> None:
+    def __init__(self, source: _BatchSource, inner: Transported, meter: _timing.LoopMeter, epochs: Epochs) -> None:
         self._batch_source, self._meter, self._epochs = source, meter, epochs
         self._serial = source.progress.begin()
         self._steps = source.begin()
@@ -317,23 +315,27 @@ class _Iteration(Iterator[Any]):
         """Ends the workers now. Left to the garbage collector, which takes their queues apart first, each takes 5 s.
 
         Workers that live on do so after an exception of their own. After another, such as KeyboardInterrupt, torch may
-        have read half of a batch, and takes what they send for the next epoch's.
+        have read half of a batch, and takes what they send for the next epoch's. Not where a thread of its own reads
+        them, to copy them to a device.
         """
         batches, self._batches = self._batches, None
         self._meter.rest()
         shut_down = getattr(batches, "_shutdown_workers", None)
         if shut_down is not None and not self._inner.persistent_workers:
             shut_down()
-        elif not _is_of_worker(error):
+        elif self._inner._millrace_device is None and not _is_of_worker(error):
             _end_workers(self._inner)
 
 
-def _end_workers(inner: torch.utils.data.DataLoader[Any]) -> None:
+def _end_workers(inner: Transported) -> None:
     """Of a loader whose workers live on: the next iteration starts new ones."""
     workers = getattr(inner, "_iterator", None)
-    if workers is not None:
-        cast(Any, inner)._iterator = None
-        workers._shutdown_workers()
+    if workers is None:
+        return
+    if inner._millrace_copier is not None:
+        inner._millrace_copier.finish()  # it may be reading what they send
+    cast(Any, inner)._iterator = None
+    workers._shutdown_workers()
 
 
 def _is_of_worker(error: BaseException) -> bool:
