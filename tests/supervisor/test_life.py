@@ -277,7 +277,7 @@ def test_run_says_that_its_command_does_not_end(millrace_bin: Path, config: Path
     assert process.stdout is not None and process.stderr is not None
     pid = int(process.stdout.readline())
     process.terminate()
-    line = process.stderr.readline()
+    line = next(line for line in process.stderr if "has not ended" in line)
     assert f"(pid {pid}) has not ended 0.3 s after SIGTERM" in line and f"kill -KILL {pid}" in line
     os.kill(pid, signal.SIGKILL)
     assert process.wait(DEADLINE_S) == 128 + signal.SIGKILL
