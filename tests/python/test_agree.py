@@ -54,8 +54,6 @@ def test_a_source_that_is_listed_again_has_another_turn(group: None) -> None:
 def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parent is in a call of the process group's store all the while."""
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    if not hasattr(server, "clone"):
-        pytest.skip("this torch cannot open a store's connection again")
     monkeypatch.setattr(_agree, "_agreed", {})
     dist.init_process_group("gloo", store=server, rank=0, world_size=1)
     try:

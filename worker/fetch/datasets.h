@@ -23,7 +23,7 @@ struct mr_open_dataset {
     struct mr_compose_choice *choice; /* NULL: its store cannot compose */
     unsigned jobs;                    /* that have not ended: a compose continues when nothing waits for it any more */
     bool dropping;                    /* goes once they have */
-    struct mr_log_limit failed[MR_E_COUNT]; /* samples that could not be read */
+    struct mr_log_limit failed[MR_E_COUNT]; /* samples not read, and composes not begun */
 };
 
 struct mr_datasets {

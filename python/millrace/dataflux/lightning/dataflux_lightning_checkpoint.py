@@ -57,10 +57,11 @@ class DatafluxLightningAsyncCheckpoint(_AsyncCheckpointIO):  # type: ignore[misc
     is under way could not be found, and would stay. It stays if one of those saves failed.
     """
 
+    _error: BaseException | None  # Lightning's: the failure that the next save raises
+
     def __init__(self, project_name: Any, storage_client: Any = None, disable_multipart: bool = False) -> None:
         super().__init__(DatafluxLightningCheckpoint(project_name, storage_client, disable_multipart))
-        self._error: BaseException | None = None
-        self._has_saves = False  # since the last teardown: there is a thread
+        self._has_saves = False  # since the last teardown: the thread takes more
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self._has_saves = True
