@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -285,6 +286,25 @@ static void unused_due(struct mr_timer *timer)
     mr_run_end(s, s->clients.any_yet ? "its last client has gone" : "no client came");
 }
 
+static void starter_gone(struct mr_watch *watch, uint32_t epoll_events)
+{
+    struct mr_supervisor *s = MR_CONTAINER_OF(watch, mr_supervisor, clients.starter);
+    (void)epoll_events;
+    mr_events_unwatch(&s->events, watch);
+    if (!s->clients.any_yet)
+        mr_run_end(s, "whoever started it did not wait for it");
+}
+
+static int watch_starter(struct mr_supervisor *s)
+{
+    struct stat st;
+    mr_events_start(&s->events, &s->clients.unused, FIRST_CLIENT_MS);
+    s->clients.starter.ready = starter_gone;
+    if (fstat(STDOUT_FILENO, &st) != 0 || !S_ISSOCK(st.st_mode))
+        return 0;
+    return mr_events_watch(&s->events, &s->clients.starter, STDOUT_FILENO, 0); /* its end is always reported */
+}
+
 int mr_clients_init(struct mr_supervisor *s, int listener)
 {
     struct mr_clients *clients = &s->clients;
@@ -297,8 +317,8 @@ int mr_clients_init(struct mr_supervisor *s, int listener)
     clients->accept.ready = accept_ready;
     clients->again.run = again_due;
     clients->unused.run = unused_due;
-    if (s->is_private)
-        mr_events_start(&s->events, &clients->unused, FIRST_CLIENT_MS);
+    if (s->is_private && watch_starter(s) != 0)
+        return -1;
     return mr_events_watch(&s->events, &clients->accept, listener, EPOLLIN);
 }
 
@@ -307,6 +327,7 @@ void mr_clients_close(struct mr_supervisor *s)
     mr_events_stop(&s->events, &s->clients.unused);
     mr_events_stop(&s->events, &s->clients.again);
     mr_events_unwatch(&s->events, &s->clients.accept);
+    mr_events_unwatch(&s->events, &s->clients.starter);
     if (s->clients.listener >= 0)
         close(s->clients.listener);
     if (s->clients.spare >= 0)

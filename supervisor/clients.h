@@ -55,6 +55,9 @@ struct mr_clients {
     unsigned loop_count;
     uint64_t loop_clock;
     struct mr_timer unused; /* private: ends the supervisor once no process of a job is connected */
+    /* private: a socket as standard output. Whoever started it keeps the other end until it is connected: if that closes
+     * before anyone has come, nobody will. */
+    struct mr_watch starter;
 };
 
 /* Takes over the listening socket. 0 or -1. */

@@ -10,7 +10,6 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +17,7 @@ from . import _agree, _worker
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import ChangedError, Error, SupervisorGone
 from ._listing import ListingProgress
-from ._ring import Client, Index, Lane, Plan
+from ._ring import Client, Index, Lane, Opened, Plan
 from ._shuffle import Shuffle
 
 log = logging.getLogger("millrace")
@@ -28,14 +27,11 @@ Answer = TypeVar("Answer")
 
 
 class Connection:
-    """This process's Client of one socket, with the indexes that were mapped through it. Data sets keep it alive."""
+    """This process's Client of one socket. Data sets keep it alive."""
 
     def __init__(self, path: str, timeout_ms: int) -> None:
         self.path = path
         self.client = Client(path, "job", timeout_ms)
-        self.indexes: dict[int, Index] = {}
-        # Data sets to be closed once for each time that they stand here: their user may go in the middle of a call.
-        self.unused: deque[int] = deque()
         self.prepared = False  # it was told that a checkpoint writer will come
         self._pid = os.getpid()
 
@@ -43,21 +39,12 @@ class Connection:
         """False in a child that was forked since: it needs its own."""
         return self._pid == os.getpid()
 
-    def close_unused(self) -> None:
-        """What is closed makes room, also for other processes: before anything is opened, and as a loop begins."""
-        with contextlib.suppress(IndexError):  # another thread may take the last one
-            while True:
-                dataset = self.unused.popleft()
-                self.indexes.pop(dataset, None)
-                with contextlib.suppress(ValueError):  # it had failed, and its number was given to another one
-                    self.client.close_dataset(dataset)
-
 
 def with_room(connection: Connection, ask: Callable[[], Answer | None]) -> Answer:
     """What `ask` answers; None: the supervisor has no room now, but is making some."""
     pause, until, collected = 0.0002, time.monotonic() + ROOM_S, False
     while True:
-        connection.close_unused()
+        connection.client.close_unused()
         try:
             answer = ask()
         except Error as e:
@@ -151,11 +138,12 @@ class Source:
         self._first: str | None = None  # the digest of its listing, once that is known
         self._checked: Connection | None = None  # through which the listing was compared with it
         # The supervisor's ids: of the current listing, and of what is read, which may be an older one.
-        self._listed, tail, on_error = self._open(connection, uris)
-        self._number = self._listed
-        self._opened = [self._listed]  # through _connection, each to be closed once
+        self._opened, tail, on_error = self._open(connection, uris)
+        self._listed = self._number = self._opened.number
+        self._loaded: Opened | None = None  # what is read, where it is another one
+        self._indexes: dict[int, Index] = {}  # of what is read, once it is known
         self._samples: bool | None = None
-        self._digest: str | None = None  # the listing that is read, where it is another one
+        self._digest: str | None = None  # the loaded listing's
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         self._connection = connection
@@ -171,21 +159,29 @@ class Source:
         return self._name or ("a list of objects" if self._objects else ", ".join(self._uris))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None, "_checked": None}
+        return {
+            **self.__dict__,
+            "_connection": None,
+            "_checked": None,
+            "_opened": None,
+            "_loaded": None,
+            "_indexes": {},
+        }
 
-    def __del__(self) -> None:
-        connection: Connection | None = self.__dict__.get("_connection")
-        if connection is not None and connection.is_ours():
-            connection.unused.extend(self._opened)
-
-    def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[int, int, int]:
+    def _open(self, connection: Connection, uris: Iterable[str]) -> tuple[Opened, int, int]:
+        """With what readers do that are told nothing: enums of the configuration, tail and on_error."""
         client, name, format, nth = connection.client, self._name, self._format, self._nth
         if self._objects:
             return open_objects(connection, uris, format)
+        opened = Opened(client)
         if name is not None:
-            return with_room(connection, lambda: client.open_dataset(name=name, format=format))
-        places = tuple(uris)
-        return with_room(connection, lambda: client.open_dataset(uris=places, format=format, nth=nth))
+            answer = with_room(connection, lambda: client.open_dataset(name=name, format=format, into=opened))
+        else:
+            places = tuple(uris)
+            answer = with_room(
+                connection, lambda: client.open_dataset(uris=places, format=format, nth=nth, into=opened)
+            )
+        return opened, *answer[1:]
 
     def connection(self) -> Connection:
         """This process's connection. After a fork or unpickling it is made here."""
@@ -201,24 +197,23 @@ class Source:
         is_other_run = found.client.run_id != self._run
         if is_other_run and self._objects:
             raise Error("this data set of explicit objects is of another run: make it again")
-        opened = [self._open_again(found, is_other_run)]
-        try:
-            if self._digest is not None:
-                opened.append(self._open_listing(found, opened[0], self._digest))
-        except BaseException:
-            found.unused.extend(opened)
-            raise
-        self._opened, self._listed, self._number = opened, opened[0], opened[-1]
+        opened = self._open_again(found, is_other_run)
+        loaded = None if self._digest is None else self._open_listing(found, opened.number, self._digest)
+        self._opened, self._loaded = opened, loaded
+        self._listed, self._number = opened.number, (loaded or opened).number
+        self._indexes = {}
         if is_other_run:
             self._run, self._first = found.client.run_id, None
         self._connection = found
         return found
 
-    def _open_again(self, found: Connection, is_other_run: bool) -> int:
+    def _open_again(self, found: Connection, is_other_run: bool) -> Opened:
         """In this process: the very data set, or where that has gone another listing of the same place."""
         if not is_other_run:
+            opened = Opened(found.client)
             try:
-                return with_room(found, lambda: found.client.open_dataset(dataset=self._listed))[0]
+                with_room(found, lambda: found.client.open_dataset(dataset=self._listed, into=opened))
+                return opened
             except ValueError as e:
                 if self._objects:
                     raise Error(
@@ -228,8 +223,10 @@ class Source:
         return self._open(found, self._uris)[0]
 
     @staticmethod
-    def _open_listing(connection: Connection, listed: int, digest: str) -> int:
-        return with_room(connection, lambda: connection.client.open_listing(listed, digest))[0]
+    def _open_listing(connection: Connection, listed: int, digest: str) -> Opened:
+        opened = Opened(connection.client)
+        with_room(connection, lambda: connection.client.open_listing(listed, digest, opened))
+        return opened
 
     def index(self) -> Index:
         """The listing. Waits until it is done, and logs the progress."""
@@ -239,10 +236,10 @@ class Source:
         """The id of what is read, and its listing."""
         connection = self.connection()
         number = self._number
-        index = connection.indexes.get(number)
+        index = self._indexes.get(number)
         if index is None:
             self._wait(connection, number)
-            index = connection.indexes.setdefault(number, connection.client.index(number))
+            index = self._indexes.setdefault(number, connection.client.index(number))
         if self._digest is None and self._checked is not connection:
             self._check_first(index.digest)
             self._checked = connection
@@ -284,19 +281,15 @@ class Source:
         False when it is the one that is read already. ChangedError, with the differences, when it is gone.
         """
         connection = self.connection()
-        known = connection.indexes.get(self._number)
+        known = self._indexes.get(self._number)
         if digest == self._digest or (known is not None and known.digest == digest):
             return False
-        number = self._open_listing(connection, self._listed, digest)
-        try:
-            self._wait(connection, number)
-        except BaseException:
-            connection.unused.append(number)
-            raise
-        before, self._opened = self._opened, [self._listed, number]
-        connection.unused.extend(before[1:])
+        loaded = self._open_listing(connection, self._listed, digest)
+        number = loaded.number
+        self._wait(connection, number)
         changed = number != self._number
-        self._number = number
+        self._loaded, self._number = loaded, number
+        self._indexes = {each: index for each, index in self._indexes.items() if each == number}
         self._digest = None if number == self._listed else digest
         return changed
 
@@ -315,7 +308,7 @@ class Source:
         """
         number, index = self._read()
         connection = self.connection()
-        connection.close_unused()
+        connection.client.close_unused()
         pause = 0.001
         while not connection.client.ready():  # the arenas are divided and reserved once the first listing is done
             connection.client.check()
@@ -328,9 +321,9 @@ class Source:
         return lane, None if loop is None else Loop(*loop)
 
     def put_loop(self, key: str, loop: Loop) -> None:
-        connection = self.connection()
-        connection.close_unused()
-        connection.client.put_loop(key, loop)
+        client = self.connection().client
+        client.close_unused()
+        client.put_loop(key, loop)
 
     def count_batches(self, descriptor: int) -> int:
         """How much memory the batches of this node's loaders may take. A descriptor of a batch arena (else -1): it is
@@ -368,13 +361,15 @@ class Source:
         return self.plan(Loop(0, 0, 0, 1, 1, 0), Shuffle(False), "short")
 
 
-def open_objects(connection: Connection, uris: Iterable[str], format: str = "") -> tuple[int, int, int]:
+def open_objects(connection: Connection, uris: Iterable[str], format: str = "") -> tuple[Opened, int, int]:
     """Opens an explicit list, handed over as a file of lines."""
+    client, opened = connection.client, Opened(connection.client)
     fd = write_names(uris)
     try:
-        return with_room(connection, lambda: connection.client.open_dataset(names_fd=fd, format=format))
+        answer = with_room(connection, lambda: client.open_dataset(names_fd=fd, format=format, into=opened))
     finally:
         os.close(fd)
+    return opened, *answer[1:]
 
 
 def write_names(uris: Iterable[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections import deque
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from . import _worker
 from ._connection import Connection, with_room, write_names
 from ._errors import from_code
-from ._ring import Failure, Lane, Lease, RangeReader
+from ._ring import Failure, Lane, Lease, Opened, RangeReader
 
 BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
 BLOCKS_AHEAD = 16  # bytes in flight, in blocks
@@ -44,12 +43,13 @@ class LookedUp:
         not to be had."""
         self.connection = connection
         self._users = 1
-        self._number = _open(connection, uris)
+        self._opened = _open(connection, uris)
+        self._number = self._opened.number
         try:
             _wait(connection, self._number)
             self._index = connection.client.index(self._number)
         except BaseException:
-            self.close()
+            self._opened.close()
             raise
 
     def __enter__(self) -> LookedUp:
@@ -60,9 +60,8 @@ class LookedUp:
 
     def close(self) -> None:
         self._users -= 1
-        if self._users == 0 and self.connection.is_ours():
-            with contextlib.suppress(OSError, ValueError):  # its supervisor has gone, or its connection was closed
-                self.connection.client.close_dataset(self._number)
+        if self._users == 0:
+            self._opened.close()
 
     def find(self, uri: str) -> tuple[int, int]:
         """The object's number, and its bytes."""
@@ -145,12 +144,14 @@ def _name(uri: str) -> str:
     return rest if uri.startswith("file://") else rest.partition("/")[2]
 
 
-def _open(connection: Connection, uris: list[str]) -> int:
+def _open(connection: Connection, uris: list[str]) -> Opened:
+    opened = Opened(connection.client)
     fd = write_names(dict.fromkeys(uris))
     try:
-        return with_room(connection, lambda: connection.client.open_ranged(fd, BLOCK_BYTES))
+        with_room(connection, lambda: connection.client.open_ranged(fd, BLOCK_BYTES, opened))
     finally:
         os.close(fd)
+    return opened
 
 
 def _wait(connection: Connection, number: int) -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import stat
 import subprocess
 import threading
@@ -190,17 +191,17 @@ def _private_one(settings: Settings) -> Connection:
     return found
 
 
-def adopt(socket: str, key: tuple[object, ...]) -> None:
+def adopt(path: str, key: tuple[object, ...]) -> None:
     """In a process that was given a storage writer: the supervisor of the process which gave it, while it runs,
     rather than a private one of its own; for what has the settings of this key."""
-    _adopted[key] = socket
+    _adopted[key] = path
 
 
 def _of_parent(settings: Settings) -> Connection | None:
-    socket = _adopted.get(settings.key)
-    if socket is not None:
+    path = _adopted.get(settings.key)
+    if path is not None:
         with contextlib.suppress(SupervisorGone):
-            return connect(socket, 0)
+            return connect(path, 0)
     return None
 
 
@@ -298,20 +299,20 @@ def _start(folder: Path, settings: Settings) -> Connection:
     if settings.toml:
         command += ["-c", "/proc/self/fd/0"]  # no file that a dead process could leave behind
     _started[:] = [process for process in _started if process.poll() is None]
-    with text_file(settings.toml) as stdin:
-        process = subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **dict(settings.environment)},
-            start_new_session=True,  # a Ctrl-C is for us, and it ends after its last client
-        )
-    _started.append(process)
-    try:
+    # What ends this function before there is a connection (a signal handler's exception, no memory) closes our end of
+    # its standard output, and so ends it.
+    ours, its = socket.socketpair()
+    with ours:
+        with its, text_file(settings.toml) as stdin:
+            process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=its.fileno(),
+                env={**os.environ, **dict(settings.environment)},
+                start_new_session=True,  # a Ctrl-C is for us, and it ends after its last client
+            )
+        _started.append(process)
         return _first_connection(process, folder, command)
-    except BaseException:  # no memory, a signal handler's exception: it would wait 30 s for its first client
-        process.terminate()
-        raise
 
 
 def _first_connection(process: subprocess.Popen[bytes], folder: Path, command: list[str]) -> Connection:

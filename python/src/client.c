@@ -36,6 +36,7 @@ static PyObject *client_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->views = NULL;
     self->mark = mark;
     self->lanes = self->writers = 0;
+    self->unused = NULL;
     self->lock = PyThread_allocate_lock();
     if (!self->lock) {
         Py_DECREF(self);
@@ -82,6 +83,10 @@ static void client_dealloc(Client *self)
         client_drop(self);
     if (self->lock)
         PyThread_free_lock(self->lock);
+    for (struct ring_unused *each; (each = self->unused);) {
+        self->unused = each->next;
+        free(each);
+    }
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -137,17 +142,27 @@ static const char **texts_of(PyObject *tuple)
     return texts;
 }
 
+/* The Opened that a data set goes into, which may be NULL. */
+static int begin_opening(Client *self, PyObject *into)
+{
+    if (into && ring_opened_check(ring_state_of(Py_TYPE(self)), (PyObject *)self, into))
+        return -1;
+    return ring_client_begin(self);
+}
+
 /* None: there is no room, but will be. */
-static PyObject *open_dataset(Client *self, const struct mr_to_open *what)
+static PyObject *open_dataset(Client *self, const struct mr_to_open *what, PyObject *into)
 {
     struct mr_opened opened = {0};
-    if (ring_client_begin(self))
+    if (begin_opening(self, into))
         return NULL;
     int rc;
     Py_BEGIN_ALLOW_THREADS
         rc = mr_client_open_dataset(self->client, what, &opened);
     Py_END_ALLOW_THREADS
     ring_client_end(self);
+    if (!rc && into)
+        ring_opened_put(into, opened.dataset);
     if (rc && mr_error_code() == MR_E_BUSY)
         Py_RETURN_NONE;
     return rc ? ring_raise() : Py_BuildValue("KII", (unsigned long long)opened.dataset, opened.tail, opened.on_error);
@@ -155,14 +170,14 @@ static PyObject *open_dataset(Client *self, const struct mr_to_open *what)
 
 static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"name", "uris", "names_fd", "format", "nth", "dataset", NULL};
+    static char *names[] = {"name", "uris", "names_fd", "format", "nth", "dataset", "into", NULL};
     const char *name = NULL, *format = "";
-    PyObject *uris = NULL, *known = NULL;
+    PyObject *uris = NULL, *known = NULL, *into = NULL;
     int names_fd = -1;
     unsigned long long nth = 0;
     uint64_t id = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!isKO:open_dataset", names, &name, &PyTuple_Type, &uris,
-                                     &names_fd, &format, &nth, &known) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zO!isKOO:open_dataset", names, &name, &PyTuple_Type, &uris,
+                                     &names_fd, &format, &nth, &known, &into) ||
         (known && ring_uint64(known, &id)))
         return NULL;
     const char **texts = NULL;
@@ -175,7 +190,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
                               .name = name,
                               .format = nth > 0 ? "objects" : format,
                               .nth = nth};
-    PyObject *opened = open_dataset(self, &what);
+    PyObject *opened = open_dataset(self, &what, into);
     free(texts);
     return opened;
 }
@@ -184,16 +199,18 @@ static PyObject *client_open_listing(Client *self, PyObject *args)
 {
     unsigned long long like;
     const char *digest;
-    if (!PyArg_ParseTuple(args, "Ks:open_listing", &like, &digest))
+    PyObject *into = NULL;
+    if (!PyArg_ParseTuple(args, "Ks|O:open_listing", &like, &digest, &into))
         return NULL;
-    return open_dataset(self, &(struct mr_to_open){.like = like, .digest = digest});
+    return open_dataset(self, &(struct mr_to_open){.like = like, .digest = digest}, into);
 }
 
 static PyObject *client_open_ranged(Client *self, PyObject *args)
 {
     int names_fd;
     unsigned long long block_bytes;
-    if (!PyArg_ParseTuple(args, "iK:open_ranged", &names_fd, &block_bytes) || ring_client_begin(self))
+    PyObject *into = NULL;
+    if (!PyArg_ParseTuple(args, "iK|O:open_ranged", &names_fd, &block_bytes, &into) || begin_opening(self, into))
         return NULL;
     struct mr_opened opened = {0};
     int rc;
@@ -201,6 +218,8 @@ static PyObject *client_open_ranged(Client *self, PyObject *args)
         rc = mr_client_open_ranged(self->client, names_fd, block_bytes, &opened);
     Py_END_ALLOW_THREADS
     ring_client_end(self);
+    if (!rc && into)
+        ring_opened_put(into, opened.dataset);
     if (rc && mr_error_code() == MR_E_BUSY)
         Py_RETURN_NONE;
     return rc ? ring_raise() : PyLong_FromUnsignedLongLong(opened.dataset);
@@ -228,6 +247,30 @@ static PyObject *client_close_dataset(Client *self, PyObject *arg)
     ring_client_end(self);
     if (rc)
         return ring_raise();
+    Py_RETURN_NONE;
+}
+
+/* One that had failed is refused, since its number was given to another one. */
+static PyObject *client_close_unused(Client *self, PyObject *ignored)
+{
+    (void)ignored;
+    while (self->unused) {
+        if (ring_client_begin(self))
+            return NULL;
+        struct ring_unused *each =
+            self->unused; /* another thread may have been here while this one waited for its turn */
+        int rc = 0;
+        if (each) {
+            self->unused = each->next;
+            Py_BEGIN_ALLOW_THREADS
+                rc = mr_client_close_dataset(self->client, each->dataset);
+            Py_END_ALLOW_THREADS
+            free(each);
+        }
+        ring_client_end(self);
+        if (rc && mr_error_code() != MR_E_USAGE)
+            return ring_raise();
+    }
     Py_RETURN_NONE;
 }
 
@@ -520,18 +563,21 @@ static PyMethodDef client_methods[] = {
     {"check", (PyCFunction)client_check, METH_NOARGS,
      "SupervisorGone when the supervisor has ended, or gives no sign of life. For those who wait for it."},
     {"open_dataset", (PyCFunction)(void (*)(void))client_open_dataset, METH_VARARGS | METH_KEYWORDS,
-     "open_dataset(*, name=None, uris=None, names_fd=-1, format=\"\", nth=0) -> (number, tail, on_error). Returns "
-     "before the listing is done. nth > 0: the nth listing of these URIs, of objects, until close_dataset."},
+     "open_dataset(*, name=None, uris=None, names_fd=-1, format=\"\", nth=0, into=None) -> (number, tail, on_error). "
+     "Returns before the listing is done. nth > 0: the nth listing of these URIs, of objects, until close_dataset. "
+     "into: an Opened that holds it from now on, and closes it."},
     {"open_listing", (PyCFunction)client_open_listing, METH_VARARGS,
-     "open_listing(like, digest) -> (number, tail, on_error): the data set `like` with the listing of that digest. "
-     "Returns "
-     "before it is found."},
+     "open_listing(like, digest, into=None) -> (number, tail, on_error): the data set `like` with the listing of that "
+     "digest. Returns before it is found."},
     {"open_ranged", (PyCFunction)client_open_ranged, METH_VARARGS,
-     "open_ranged(names_fd, block_bytes) -> number, or None: ask again. For range_reader; ends with close_dataset."},
+     "open_ranged(names_fd, block_bytes, into=None) -> number, or None: ask again. For range_reader; ends with "
+     "close_dataset."},
     {"block_bytes", (PyCFunction)client_block_bytes, METH_O,
      "block_bytes(number) -> int: the most that one request of a data set of open_ranged may ask for; 0: of others."},
     {"close_dataset", (PyCFunction)client_close_dataset, METH_O,
      "close_dataset(number): one of open_ranged, or of open_dataset with nth."},
+    {"close_unused", (PyCFunction)client_close_unused, METH_NOARGS,
+     "close_unused(): closes what an Opened held that went. It makes room, also for other processes."},
     {"range_reader", (PyCFunction)client_range_reader, METH_VARARGS,
      "range_reader(dataset, index, object, label, exact=False) -> RangeReader; exact: small reads ask for no more."},
     {"dataset_listed", (PyCFunction)client_dataset_listed, METH_O,

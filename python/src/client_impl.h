@@ -15,8 +15,9 @@ typedef struct {
     struct mr_client *client; /* NULL after close */
     struct mr_views *views;   /* known to the fault handler; our reference */
     PyThread_type_lock lock;
-    uint64_t mark;           /* of the process that connected */
-    unsigned lanes, writers; /* open ones: they use what the client has mapped */
+    uint64_t mark;              /* of the process that connected */
+    unsigned lanes, writers;    /* open ones: they use what the client has mapped */
+    struct ring_unused *unused; /* data sets to be closed: by the GIL alone */
 } Client;
 
 /* It was opened before a fork. */

@@ -95,6 +95,31 @@ void ring_client_lane_closed(PyObject *object, uint32_t lane)
         ring_warn(mr_error_text());
 }
 
+void ring_client_unused(PyObject *object, struct ring_unused *unused)
+{
+    Client *self = (Client *)object;
+    unused->next = self->unused;
+    self->unused = unused;
+}
+
+void ring_client_dataset_closed(PyObject *object, uint64_t dataset)
+{
+    Client *self = (Client *)object;
+    bool unanswered = false;
+    if (!ring_lock(self->lock))
+        return; /* the supervisor sees this process end */
+    if (self->client) {
+        int rc;
+        Py_BEGIN_ALLOW_THREADS
+            rc = mr_client_close_dataset(self->client, dataset);
+        Py_END_ALLOW_THREADS
+        unanswered = is_unanswered(self, rc);
+    }
+    ring_client_end(self);
+    if (unanswered)
+        ring_warn(mr_error_text());
+}
+
 /* The data set is READY: BUSY is the moment in which the fetch workers start again for a larger reserve. */
 struct mr_views *ring_client_await_views(struct mr_client *client)
 {

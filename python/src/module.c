@@ -15,6 +15,7 @@ static int ring_exec(PyObject *module)
 {
     struct ring_state *state = PyModule_GetState(module);
     if (!(state->client = ring_add_type(module, &ring_client_spec)) ||
+        !(state->opened = ring_add_type(module, &ring_opened_spec)) ||
         !(state->index = ring_add_type(module, &ring_index_spec)) ||
         !(state->plan = ring_add_type(module, &ring_plan_spec)) ||
         !(state->lane = ring_add_type(module, &ring_lane_spec)) ||
@@ -34,6 +35,7 @@ static int ring_traverse(PyObject *module, visitproc visit, void *arg)
 {
     struct ring_state *state = PyModule_GetState(module);
     Py_VISIT(state->client);
+    Py_VISIT(state->opened);
     Py_VISIT(state->index);
     Py_VISIT(state->plan);
     Py_VISIT(state->lane);
@@ -51,6 +53,7 @@ static int ring_clear(PyObject *module)
 {
     struct ring_state *state = PyModule_GetState(module);
     Py_CLEAR(state->client);
+    Py_CLEAR(state->opened);
     Py_CLEAR(state->index);
     Py_CLEAR(state->plan);
     Py_CLEAR(state->lane);

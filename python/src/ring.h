@@ -29,7 +29,8 @@ static inline PyObject *Py_NewRef(PyObject *object)
 #endif
 
 struct ring_state { /* module state */
-    PyTypeObject *client, *index, *plan, *lane, *lease, *failure, *writer, *range, *batch, *batch_arena, *meter;
+    PyTypeObject *client, *opened, *index, *plan, *lane, *lease, *failure, *writer, *range, *batch, *batch_arena,
+        *meter;
 };
 /* The state of the module that made this type: borrowed. */
 struct ring_state *ring_state_of(PyTypeObject *type);
@@ -185,7 +186,25 @@ PyObject *ring_range_new(struct ring_state *state, PyObject *client, uint64_t da
                          struct ring_index *index, uint64_t object, const char *label);
 extern PyType_Spec ring_range_spec;
 
+/* ---- opened.c ---- */
+
+/* An Opened of this client that holds nothing: 0, or -1 with an exception. */
+int ring_opened_check(struct ring_state *state, PyObject *client, PyObject *object);
+/* It holds the data set from now on. */
+void ring_opened_put(PyObject *object, uint64_t dataset);
+extern PyType_Spec ring_opened_spec;
+
 /* ---- connection.c, client.c ---- */
+
+/* A data set that is to be closed once, in a list; malloc'ed. */
+struct ring_unused {
+    struct ring_unused *next;
+    uint64_t dataset;
+};
+/* It is closed before the next one is opened. Takes it over, and no lock. With the GIL. */
+void ring_client_unused(PyObject *client, struct ring_unused *unused);
+/* Closes a data set now; errors do not matter. Takes the lock. */
+void ring_client_dataset_closed(PyObject *client, uint64_t dataset);
 
 /* Checks the supervisor and the data set, from a wait whose silence is zeroed before it and after each progress: 0, or
  * -1 with an exception. Does nothing while another thread has a call. */

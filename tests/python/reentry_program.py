@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace._connection import write_names
-from millrace._ring import BatchArena, Client, Index, Lane, Lease, Meter, Plan, RangeReader, Writer
+from millrace._ring import BatchArena, Client, Index, Lane, Lease, Meter, Opened, Plan, RangeReader, Writer
 from tests.serve import workers
 
 DEADLINE_S = 60.0  # of one process: what takes longer hangs
@@ -191,6 +191,12 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "close": lambda o, s: o.close(),
         DEALLOC: _dealloc("Writer"),
     },
+    "Opened": {
+        "__new__": lambda o, s: type(o)(s.client),
+        "number": lambda o, s: o.number,
+        "close": lambda o, s: o.close(),
+        DEALLOC: _dealloc("Opened"),
+    },
     "Client": {
         "__new__": lambda o, s: type(o)(s.socket),
         "pid": lambda o, s: o.pid,
@@ -210,6 +216,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "block_bytes": lambda o, s: o.block_bytes(s.ranged),
         "open_ranged": lambda o, s: o.close_dataset(o.open_ranged(s.names_fd, BLOCK)),
         "close_dataset": lambda o, s: o.close_dataset(o.open_ranged(s.names_fd, BLOCK)),
+        "close_unused": lambda o, s: (s.Opened(), o.close_unused()),
         "range_reader": lambda o, s: o.range_reader(s.ranged, s.ranged_index, 0, "large"),
         "open_lane": lambda o, s: o.open_lane(s.dataset, s.index, 4, 2),
         "open_writer": lambda o, s: o.open_writer(s.name("opened"), False, SHARERS),
@@ -232,11 +239,12 @@ class Scene:
     plan: Plan
     other_arena: BatchArena
     spare: dict[str, Any]
+    client: Client
 
     def __init__(self, socket: str, folder: Path, uri: str, large: Path, wait: Wait) -> None:
         self.socket, self.folder, self.uri = socket, folder, uri
         self.saved = ""
-        self.client = client = Client(socket)
+        client = self.client = Client(socket)
         self.names_fd = write_names([f"file://{large}"])
         opened = client.open_dataset(uris=(uri,))
         ranged = client.open_ranged(self.names_fd, BLOCK)
@@ -270,6 +278,7 @@ class Scene:
             "RangeReader": self.RangeReader(),
             "Lane": lane,
             "Writer": self.Writer(),
+            "Opened": self.Opened(),
         }
         spare = lane.next()
         assert isinstance(spare, Lease)
@@ -285,6 +294,7 @@ class Scene:
             "RangeReader": self.RangeReader(),
             "Lane": self.Lane(),
             "Writer": self.Writer(),
+            "Opened": self.Opened(),
         }
         while not all(writer["adopted"] for writer in json.loads(client.stat())["checkpoint"]["writers"]):
             time.sleep(0.001)  # a seal would wait for a worker that is stopped later
@@ -300,6 +310,11 @@ class Scene:
         reader = self.client.range_reader(self.ranged, self.ranged_index, 0, "large")
         assert reader.read(10, 0) == self.large[:10]
         return reader
+
+    def Opened(self) -> Opened:
+        opened = Opened(self.client)
+        assert self.client.open_ranged(self.names_fd, BLOCK, opened) == opened.number
+        return opened
 
     def Writer(self) -> Writer:
         self.saved = self.name(f"saved-{time.monotonic_ns()}")

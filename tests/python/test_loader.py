@@ -8,7 +8,9 @@ import itertools
 import json
 import pickle
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -163,6 +165,27 @@ def test_an_older_iteration_is_over(socket: str, hundred: Folder) -> None:
     with pytest.raises(RuntimeError, match="over"):
         next(old)
     assert next(new) == model_steps(loader, 1, 8, epoch=1)[0][1]
+
+
+def test_an_iterator_for_one_thread_at_a_time(socket: str, hundred: Folder) -> None:
+    """Another one that comes in the middle of a next() is told so, and takes nothing from it."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def transform(lease: millrace.Lease) -> str:
+        begun.set()
+        assert go_on.wait(100)
+        return lease.name
+
+    ds = millrace.IterableDataset(hundred.uri, transform=transform)
+    batches = iter(millrace.DataLoader(ds, batch_size=10, collate_fn=keep))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, batches)
+        assert begun.wait(100)
+        with pytest.raises(RuntimeError, match="in the middle of a next"):
+            next(batches)
+        go_on.set()
+        names = [*first.result(), *itertools.chain.from_iterable(batches)]
+    assert names == hundred.names
 
 
 def test_persistent_workers_see_each_epoch(socket: str, hundred: Folder) -> None:

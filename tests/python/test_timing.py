@@ -222,7 +222,9 @@ def test_a_slow_store(tmp_path: Path) -> None:
 def test_slow_pickles() -> None:
     dataset = millrace.MapDataset("gs://quick/", transform=heavy)
     found = run(millrace.DataLoader(dataset, batch_size=8, num_workers=1, collate_fn=list))
-    assert found["stage"] == "transport" and "smaller batches" in found["verdict"], found
+    assert found["stage"] == "transport", found
+    assert found["cause"] in ("pickle", "neighbours"), found  # a busy machine's cores are said first
+    assert ("smaller batches" in found["verdict"]) == (found["cause"] == "pickle"), found
     assert found["waits_s"]["transport"] >= 4 * SLOW_S
 
 
