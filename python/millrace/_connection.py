@@ -39,10 +39,40 @@ class Connection:
         """False in a child that was forked since: it needs its own."""
         return self._pid == os.getpid()
 
+    def wait_listed(self, number: int, seen: Callable[[int, int], object] | None = None) -> None:
+        """Until this data set is listed. Raises what it failed with; `seen` is told objects and requests so far."""
+        pause = _Pause()
+        while True:
+            done, objects, requests = self.client.dataset_listed(number)
+            if done:
+                return
+            self.client.check()
+            if seen is not None:
+                seen(objects, requests)
+            pause.sleep()
+
+    def wait_ready(self) -> None:
+        """Until lanes can be opened: the arenas are divided and reserved once the first listing is done."""
+        pause = _Pause()
+        while not self.client.ready():
+            self.client.check()
+            pause.sleep()
+
+
+class _Pause:
+    """Between two looks of one who waits for the supervisor: short at first."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0002
+
+    def sleep(self) -> None:
+        time.sleep(self._next_s)
+        self._next_s = min(2 * self._next_s, 0.05)
+
 
 def with_room(connection: Connection, ask: Callable[[], Answer | None]) -> Answer:
     """What `ask` answers; None: the supervisor has no room now, but is making some."""
-    pause, until, collected = 0.0002, time.monotonic() + ROOM_S, False
+    pause, until, collected = _Pause(), time.monotonic() + ROOM_S, False
     while True:
         connection.client.close_unused()
         try:
@@ -58,13 +88,13 @@ def with_room(connection: Connection, ask: Callable[[], Answer | None]) -> Answe
         if time.monotonic() > until:
             raise Error("the supervisor has no room for another data set: those that are being closed do not end")
         connection.client.check()
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
+        pause.sleep()
 
 
 _connections: weakref.WeakValueDictionary[str, Connection] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
-_opening = threading.RLock()  # a thread opens a data set that came to this process; a signal handler may, meanwhile
+# A signal handler may come in the middle of both, and open something too.
+_lock = threading.RLock()
+_opening = threading.RLock()  # a thread opens a data set that came to this process
 _listings: dict[tuple[str, tuple[str, ...]], int] = {}  # socket, URIs -> how often this process has listed them anew
 
 
@@ -83,7 +113,7 @@ def connect(path: str, timeout_ms: int) -> Connection:
 
 def _forget_in_child() -> None:
     global _lock, _opening, _connections
-    _lock = threading.Lock()  # another thread may have held it
+    _lock = threading.RLock()  # another thread may have held it
     _opening = threading.RLock()
     _connections = weakref.WeakValueDictionary()
 
@@ -262,16 +292,8 @@ class Source:
 
     def _wait(self, connection: Connection, number: int) -> None:
         progress = ListingProgress(str(self))
-        pause = 0.001
         try:
-            while True:
-                done, objects, requests = connection.client.dataset_listed(number)
-                if done:
-                    return
-                connection.client.check()
-                progress.update(objects, requests)
-                time.sleep(pause)
-                pause = min(2 * pause, 0.05)
+            connection.wait_listed(number, progress.update)
         finally:
             progress.close()
 
@@ -309,11 +331,7 @@ class Source:
         number, index = self._read()
         connection = self.connection()
         connection.client.close_unused()
-        pause = 0.001
-        while not connection.client.ready():  # the arenas are divided and reserved once the first listing is done
-            connection.client.check()
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
+        connection.wait_ready()
         least = min(max(2 * batch, ahead), MAX_WINDOW)
         lane, loop = connection.client.open_lane(
             number, index, window or 0, least, key, writable=writable, alone=alone, parent=_worker.parent()

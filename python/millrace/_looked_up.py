@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -16,7 +15,6 @@ from ._ring import Failure, Lane, Lease, Opened, RangeReader
 BLOCK_BYTES = 8 << 20  # of one request; fewer where the arena is small
 BLOCKS_AHEAD = 16  # bytes in flight, in blocks
 WINDOW = 128  # requests in flight
-PAUSE_S = (0.0002, 0.05)
 
 
 class Range(NamedTuple):
@@ -46,7 +44,7 @@ class LookedUp:
         self._opened = _open(connection, uris)
         self._number = self._opened.number
         try:
-            _wait(connection, self._number)
+            connection.wait_listed(self._number)
             self._index = connection.client.index(self._number)
         except BaseException:
             self._opened.close()
@@ -128,13 +126,8 @@ class LookedUp:
                 yield which, number, offset, length, offset + length == stop
 
     def _lane(self) -> Lane:
-        client = self.connection.client
-        pause = PAUSE_S[0]
-        while not client.ready():  # the arenas are divided and reserved once the first listing is done
-            client.check()
-            time.sleep(pause)
-            pause = min(2 * pause, PAUSE_S[1])
-        lane, _ = client.open_lane(self._number, self._index, WINDOW, 2, parent=_worker.parent())
+        self.connection.wait_ready()
+        lane, _ = self.connection.client.open_lane(self._number, self._index, WINDOW, 2, parent=_worker.parent())
         return lane
 
 
@@ -152,11 +145,3 @@ def _open(connection: Connection, uris: list[str]) -> Opened:
     finally:
         os.close(fd)
     return opened
-
-
-def _wait(connection: Connection, number: int) -> None:
-    pause = PAUSE_S[0]
-    while not connection.client.dataset_listed(number)[0]:
-        connection.client.check()
-        time.sleep(pause)
-        pause = min(1.5 * pause, PAUSE_S[1])

@@ -59,6 +59,7 @@ _expects_writer = False
 _kept: Connection | None = None
 _warned_ignored: set[tuple[str, ...]] = set()
 _lock = threading.RLock()
+_holds_folder = False  # this process, by _locked(); under _lock
 
 
 def find_program(name: str) -> Path:
@@ -282,11 +283,21 @@ def _container() -> str:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
+    """No other process of this user starts one. Error in a signal handler that came in the middle of this: it would
+    wait for its own process."""
+    global _holds_folder
+    if _holds_folder:
+        raise Error(
+            "a signal handler came while the supervisor of this node's ranks is being started: nothing can be opened "
+            "before that is done"
+        )
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        _holds_folder = True
         fcntl.flock(fd, fcntl.LOCK_EX)  # released with the descriptor, also by a death
         yield
     finally:
+        _holds_folder = False
         os.close(fd)
 
 
@@ -356,8 +367,9 @@ def text_file(text: str) -> IO[bytes]:
 
 
 def _forget_in_child() -> None:
-    global _lock
+    global _lock, _holds_folder
     _lock = threading.RLock()  # another thread may have held it
+    _holds_folder = False
     keep(None)
     _private.clear()
     _started.clear()

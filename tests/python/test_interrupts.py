@@ -1,7 +1,8 @@
-"""What a signal handler raises, at any moment of a call: nothing that the call had begun stays behind."""
+"""What a signal handler raises or does in the middle of a call: nothing stays behind, and nothing waits for ever."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.python.conftest import CONFIG, Folder
 from tests.python.test_processes import result, start, supervisors
 from tests.serve import start_supervisor, wait_for
 
+SHARED = "the supervisor of this node's ranks is being started: nothing can be opened before that is done"
 # The supervisor is stopped, so that the call waits for its answer; the handler raises once that has come.
 INTERRUPTED = """
     import os, signal, sys, threading, time
@@ -109,3 +111,46 @@ def test_a_supervisor_that_nobody_waits_for_any_more(hundred: Folder, tmp_path: 
     assert any("ending: whoever started it did not wait for it" in line for line in lines)
     wait_for(lambda: not supervisors(), "it stays")
     assert result(process) == "100\n"
+
+
+@pytest.mark.parametrize(
+    "job", [{}, {"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "handler"}], ids=["own", "shared"]
+)
+def test_a_handler_that_opens_a_file_while_a_supervisor_starts(
+    millrace_bin: Path, hundred: Folder, tmp_path: Path, job: dict[str, str]
+) -> None:
+    """As one that saves before a preemption does. The first supervisor listens once the handler has been here."""
+    program = tmp_path / "bin" / "millrace"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+if [ ! -e {tmp_path}/first ]; then
+    : > {tmp_path}/first
+    until [ -e {tmp_path}/go ]; do sleep 0.1; done
+fi
+exec {millrace_bin} "$@"
+"""
+    )
+    program.chmod(0o755)
+    path = tmp_path / "object"
+    path.write_bytes(b"object")
+    code = """
+        import pathlib, signal, sys
+        import millrace
+        uri, path, go = sys.argv[1:]
+        def handler(*_):
+            try:
+                print(millrace.open(f"file://{path}").read(), flush=True)
+            except Exception as error:
+                print(type(error).__name__, error, flush=True)
+            pathlib.Path(go).touch()
+        signal.signal(signal.SIGUSR1, handler)
+        print(len(millrace.MapDataset(uri)), flush=True)
+        print(millrace.open(f"file://{path}").read(), flush=True)
+    """
+    process = start(code, hundred.uri, str(path), str(tmp_path / "go"), MILLRACE_BIN=str(program.parent), **job)
+    wait_for((tmp_path / "first").exists, "it does not start")
+    process.send_signal(signal.SIGUSR1)
+    seen = result(process).splitlines()
+    assert seen[1:] == ["100", "b'object'"]
+    assert seen[0] == (f"Error a signal handler came while {SHARED}" if job else "b'object'")

@@ -25,14 +25,14 @@ def to_uri(place: Place) -> str:
     """
     text = os.fspath(place)
     if not isinstance(text, str):
-        raise TypeError(f"a checkpoint's place is a str or a path of str, not {type(text).__name__}")
+        raise TypeError(f"an object is named by a str or a path of str, not {type(text).__name__}")
     text = text.removeprefix("millrace+")  # as fsspec has it
     collapsed = _COLLAPSED.match(text)
     if collapsed is not None:
         rest = text[collapsed.end() :]
         text = f"file:///{rest}" if collapsed[1] == "file" else f"{collapsed[1]}://{rest}"
     if "\0" in text or "\n" in text:
-        raise ValueError(f"{text!r}: a checkpoint's name cannot hold a newline or a NUL")
+        raise ValueError(f"{text!r}: an object's name cannot hold a newline or a NUL")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return _local(text)

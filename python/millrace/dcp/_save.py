@@ -110,7 +110,8 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         self._timeout_s = timeout_s
         self._extensions = tuple(extensions)
         self._saves = threading.local()  # a save is one thread's from its reset to its end: several may overlap
-        self._finishing = threading.Lock()  # one after the other: each removes what the one before has written
+        # One after the other: each removes what the one before has written. A signal handler may save too.
+        self._finishing = threading.RLock()
         self._connection: Connection | None = None
         _supervisor.expect_writer()
         # Where it is pickled to (torch's process checkpointer), the same supervisor.
@@ -227,7 +228,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._saves = threading.local()
-        self._finishing = threading.Lock()
+        self._finishing = threading.RLock()
         _supervisor.adopt(*self._adopted)
 
     def _current(self) -> _Save:
