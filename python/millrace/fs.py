@@ -554,7 +554,7 @@ class LocalFileSystem(FileSystem):
     """file://, for programs that take one file system for all."""
 
     scheme = "file"
-    protocol = ("millrace+file",)
+    protocol = ("millrace+file", "file")
 
     def _copy(self, source: str, target: str) -> None:
         if Path(source[len("file://") :]).is_file():

@@ -346,6 +346,14 @@ def test_mv_takes_nothing_from_behind_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "in" / "link" / "x").read_bytes() == b"x"
 
 
+@pytest.mark.parametrize("scheme", ["", "file://", "millrace+file://"])
+def test_a_local_name_with_its_scheme(tmp_path: Path, scheme: str) -> None:
+    system, name = millrace_fs.LocalFileSystem(), f"{tmp_path}/name"
+    system.pipe_file(scheme + name, b"bytes")
+    assert system.cat_file(scheme + name) == (tmp_path / "name").read_bytes() == b"bytes"
+    assert system.ls(f"{scheme}{tmp_path}", detail=False) == [name]
+
+
 AWKWARD = [
     "a b", "a+b", "a%20b", "a?b=c&d", "a#b", "ü/ß", "日本", "\N{GRINNING FACE}", "'quoted'", '"double"', "a\\b", "a:b",
     "-dash", "--help", "~", "~root", "$HOME", "`id`", "a;b", "a|b", "a*b", "a[b]", "a{b,c}", "a<b>", "a\tb", "a\x01b",
