@@ -713,7 +713,8 @@ void mr_dataset_fail(struct mr_dataset *dataset, enum mr_code code, const char *
     snprintf(board->text, sizeof board->text, "%s", text);
     atomic_store_explicit(&board->state, MR_DATASET_FAILED, memory_order_release); /* B0 */
     if (!dataset->ranged && !dataset->closing)
-        mr_log_error("data set %u (%s) has failed: %s", dataset->number, mr_dataset_label(dataset), text);
+        mr_log_limited(&dataset->supervisor->failures_logged, MR_LOG_ERROR, "data set %u (%s) has failed: %s",
+                       dataset->number, mr_dataset_label(dataset), text);
     else /* not open any more; or its one reader gets the error, and may have asked only whether the object exists */
         mr_log_debug("data set %u: %s", dataset->number, text);
     settle_waiting(dataset);

@@ -68,6 +68,7 @@ struct mr_supervisor {
 
     struct mr_dataset *datasets[MR_DATASETS_MAX];
     uint64_t dataset_uses[MR_DATASETS_MAX]; /* how many data sets have had each number */
+    struct mr_log_limit failures_logged;    /* of data sets */
     struct mr_listing listing;
     struct mr_lanes lanes;
     struct mr_fetch_workers fetch_workers;

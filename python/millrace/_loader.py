@@ -250,6 +250,7 @@ class _Iteration(Iterator[Any]):
         self._serial = source.progress.begin()
         self._steps = source.begin()
         self._step = 0
+        self._in_next = False
         self._failure = ""  # what has ended it, until that was said
         self._number = epochs.begin(source.progress.epoch, *source.rank())
         self._inner = inner
@@ -268,6 +269,19 @@ class _Iteration(Iterator[Any]):
         if self._batches is None:
             self._say_failure()
             raise StopIteration
+        if self._in_next:
+            raise RuntimeError(
+                "this iterator is in the middle of a next() already, of another thread or of the code that a signal "
+                "handler interrupted: take its batches in one thread, or with a lock around each next()"
+            )
+        self._in_next = True  # no thread or handler comes between these two lines: nothing is called
+        try:
+            return self._take()
+        finally:
+            self._in_next = False
+
+    def _take(self) -> Any:
+        assert self._batches is not None
         progress = self._batch_source.progress
         progress.check(self._serial)
         asked, place = self._meter.ask(), progress.place()

@@ -449,7 +449,8 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         sources = [self._strip_protocol(source) for source, _ in pairs]
         left = [each for each in sources if each not in targets and not self._is_behind_link(each, roots)]
         if left:
-            self.rm(left)
+            _objects.remove_all([self._uri(each) for each in left])  # not rm(): none of them is a pattern
+            self.invalidate_cache()
         elif not pairs and not recursive:
             self.rm(path1)  # a folder: it says that there is no such object
         for root in roots if recursive else ():

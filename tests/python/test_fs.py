@@ -316,11 +316,12 @@ def test_mv_keeps_what_could_not_be_copied(stores: Stores, system: Any) -> None:
     assert system.cat_file(f"{root}/a") == b"x"
 
 
+@pytest.mark.parametrize("name", ["a", "?", "[b]"])  # which as patterns would be what comes, too
 def test_mv_of_a_folder_keeps_what_comes_meanwhile(
-    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    root = f"bucket/moved-{system.scheme}"
-    system.pipe_file(f"{root}/a", b"x")
+    root = f"bucket/moved-{system.scheme}-{ord(name[0])}"
+    system.pipe_file(f"{root}/{name}", b"x")
     copied = system._copy
 
     def copy(source: str, target: str) -> None:
@@ -330,7 +331,7 @@ def test_mv_of_a_folder_keeps_what_comes_meanwhile(
     monkeypatch.setattr(system, "_copy", copy)
     system.mv(root, f"{root}-there", recursive=True)
     assert system.find(root) == [f"{root}/b"]
-    assert system.find(f"{root}-there") == [f"{root}-there/a"]
+    assert system.find(f"{root}-there") == [f"{root}-there/{name}"]
     with pytest.raises(FileNotFoundError):
         system.mv(root, f"{root}-again")  # a folder
 
