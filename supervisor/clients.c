@@ -183,6 +183,10 @@ static int identify(int socket, pid_t *pid, int *pidfd)
         no_descriptor();
         return -1;
     }
+    if (*pidfd < 0 && peer.pid > 0 && errno == ESRCH) {
+        mr_error_set(MR_E_GONE, "process %d has ended", (int)peer.pid);
+        return -1;
+    }
     if (*pidfd < 0) {
         mr_error_set(MR_E_DENIED, "the process that connects cannot be seen from the supervisor: both must be in one "
                                   "PID namespace (container)");
@@ -195,7 +199,7 @@ static int identify(int socket, pid_t *pid, int *pidfd)
 static void clients_refuse(int socket)
 {
     struct mr_msg_out *out = mr_msg_new(MR_MSG_ERROR);
-    mr_log_warning("connection refused: %s", mr_error_text());
+    mr_log(mr_error_code() == MR_E_GONE ? MR_LOG_DEBUG : MR_LOG_WARNING, "connection refused: %s", mr_error_text());
     mr_msg_put_u64(out, "code", mr_error_code());
     mr_msg_put_str(out, "text", mr_error_text());
     mr_msg_send(socket, out);

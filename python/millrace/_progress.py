@@ -82,6 +82,11 @@ class Progress:
 
     def load(self, state: dict[str, Any], source: Source, in_blocks: bool = False) -> None:
         seed, epoch, cursor = (number(state, key) for key in ("seed", "epoch", "cursor"))
+        if "world" in state:
+            raise ValueError(
+                "the state is of a loader with a sampler, whose cursor counts batches: load it into one with that "
+                "sampler"
+            )
         blocks = blocks_of(state)
         if cursor > 0 and in_blocks != (blocks is not None):
             with_blocks, without = ("data set", "state") if in_blocks else ("state", "data set")

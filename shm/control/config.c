@@ -179,13 +179,18 @@ static const struct mr_config_endpoint *find_endpoint(const struct mr_config *co
     return NULL;
 }
 
+const struct mr_config_endpoint *mr_config_find_endpoint(const struct mr_config *config, const char *name)
+{
+    return find_endpoint(config, name, strlen(name));
+}
+
 struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name)
 {
     if (!is_made_of(name, MR_URI_ENDPOINT_MAX, LETTERS "-.")) {
         mr_error_set(MR_E_CONFIG, "an endpoint's name has 1 to %d letters, digits and '-', '.'", MR_URI_ENDPOINT_MAX);
         return NULL;
     }
-    if (find_endpoint(config, name, strlen(name))) {
+    if (mr_config_find_endpoint(config, name)) {
         mr_error_set(MR_E_CONFIG, "the endpoint '%s' is there twice", name);
         return NULL;
     }
@@ -240,6 +245,32 @@ const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *c
 }
 
 /* ---- values ---- */
+
+static bool are_same_strings(const struct mr_strings *some, const struct mr_strings *others)
+{
+    bool same = some->count == others->count;
+    for (size_t i = 0; same && i < some->count; i++)
+        same = strcmp(some->items[i], others->items[i]) == 0;
+    return same;
+}
+
+bool mr_config_is_same(const struct mr_config_key *key, const void *base, const void *other)
+{
+    const void *one = (const char *)base + key->offset, *two = (const char *)other + key->offset;
+    switch (key->type) {
+    case MR_KEY_U64:
+    case MR_KEY_BYTES:
+    case MR_KEY_CHOICE:
+        return *(const uint64_t *)one == *(const uint64_t *)two;
+    case MR_KEY_STRING:
+        return strcmp(*(char *const *)one, *(char *const *)two) == 0;
+    case MR_KEY_STRINGS:
+    case MR_KEY_LINES:
+        return are_same_strings(one, two);
+    default:
+        return false;
+    }
+}
 
 static int wrong_type(const struct mr_config_key *key)
 {

@@ -156,6 +156,9 @@ const char *mr_config_renamed(const char *section, const char *name);
 /* The section's or key's name that is nearest to a wrong one, or NULL when none is similar. section NULL: sections. */
 const char *mr_config_nearest(const char *section, const char *wrong);
 
+/* Whether two of the structs that the key belongs to have the same value of it. */
+bool mr_config_is_same(const struct mr_config_key *key, const void *base, const void *other);
+
 /* All defaults, no data set. 0 or -1 (NO_MEMORY). */
 int mr_config_init(struct mr_config *config);
 /* Frees what it holds; safe on a zeroed one and twice. */
@@ -167,6 +170,7 @@ const struct mr_config_dataset *mr_config_find_dataset(const struct mr_config *c
 
 /* The same of an endpoint, whose name has letters, digits, '-' and '.'. */
 struct mr_config_endpoint *mr_config_add_endpoint(struct mr_config *config, const char *name);
+const struct mr_config_endpoint *mr_config_find_endpoint(const struct mr_config *config, const char *name);
 /* How a bucket of s3:// is reached: one called "NAME+bucket" (base/uri.h) by [endpoint.NAME]; else by the endpoint that
  * names the bucket, whole before "begins*" and a longer one before a shorter; else by [s3]. *plain: the bucket's own
  * name, in `bucket`. NULL (CONFIG): there is no such endpoint. */

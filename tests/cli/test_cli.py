@@ -185,6 +185,28 @@ def test_reload_tells_what_it_did(millrace: Run, serve: StartServe, config: Path
     config.write_text(config.read_text() + "[retry]\nattempts = 3\n[list]\nworkers = 9\n")
     result = millrace("reload", "--socket", one.socket)
     assert result.stdout == "applied: retry.attempts; needs a new start: list.workers\n"
+    config.write_text(
+        """
+        [dataset.train]
+        uri = "file:///elsewhere/"
+        [dataset.other]
+        uri = "file:///other/"
+        [endpoint.minio]
+        endpoint = "http://127.0.0.1:9000"
+        [log]
+        epochs = "/var/log/epochs"
+        [gcs]
+        user_project = "project"
+        [http]
+        headers = { x-name = "value" }
+        [list]
+        exclude_classes = ["ARCHIVE"]
+        """
+    )
+    assert millrace("reload", "--socket", one.socket).stdout == (
+        "applied: retry.attempts, log.epochs; needs a new start: memory.arena_bytes, list.exclude_classes, "
+        "http.headers, gcs.user_project, dataset.other, dataset.train.uri, endpoint.minio\n"
+    )
     config.write_text("[retry]\nattempt = 3\n")
     result = millrace("reload", "--socket", one.socket)
     assert result.returncode == 2

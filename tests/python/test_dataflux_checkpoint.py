@@ -162,6 +162,18 @@ def test_lightning_plugins(emulator: Server, kind: Any) -> None:
         io.teardown()
 
 
+def test_a_writer_raises_google_s_errors(emulator: Server) -> None:
+    """Where the bytes are written, at the close, and where torch hides them behind an error of its own."""
+    ckpt = DatafluxCheckpoint(project_name="p", bucket_name="no-such-bucket")
+    for missing in (FileNotFoundError, NotFound):
+        with pytest.raises(missing, match="no-such-bucket"), ckpt.writer("a") as file:
+            file.write(b"x")
+        with pytest.raises(missing, match="no-such-bucket"), ckpt.writer("a") as file:
+            torch.save({"large": torch.zeros(24 << 20, dtype=torch.uint8)}, file)
+        with pytest.raises(missing, match="no-such-bucket"):
+            DatafluxCheckpointBuffer(ckpt.bucket.blob("a")).close()
+
+
 def test_a_removal_comes_after_the_saves_before_it(emulator: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     save, goes_on = DatafluxLightningCheckpoint.save_checkpoint, threading.Event()
 

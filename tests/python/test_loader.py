@@ -393,6 +393,12 @@ def test_states_that_do_not_fit(socket: str, hundred: Folder, folder: MakeFolder
         loader.load_state_dict({"digest": good["digest"], "seed": 0})
     with pytest.raises(TypeError):
         loader.load_state_dict("state")  # type: ignore[arg-type]
+    ds = millrace.MapDataset(hundred.uri)
+    sampled = millrace.DataLoader(ds, sampler=torch.utils.data.SequentialSampler(ds))
+    with pytest.raises(ValueError, match="a sampler, whose cursor counts batches"):
+        loader.load_state_dict(sampled.state_dict())
+    with pytest.raises(ValueError, match="no 'world'"):
+        sampled.load_state_dict(good)
     assert loader.state_dict() == good
 
 

@@ -8,6 +8,7 @@ import fcntl
 import os
 import random
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -254,6 +255,20 @@ def test_clients_beyond_the_descriptor_limit_are_told(serve: StartServe, config:
             assert data[2] == ERROR and b"ulimit -n" in data, data
     wait_for(lambda: len(list(folder.iterdir())) <= len(before), "descriptors leak")
     assert one.stat()["state"] == "running"
+
+
+def test_a_client_that_has_ended_while_nobody_accepted_it(serve: StartServe, config: Path) -> None:
+    """As `millrace stat` does, which gives up on a supervisor that is stopped: it is no stranger."""
+    one = serve(config)
+    one.wait_ready()
+    os.kill(one.process.pid, signal.SIGSTOP)
+    try:
+        code = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", code, str(one.socket)], check=True, timeout=DEADLINE_S)
+    finally:
+        os.kill(one.process.pid, signal.SIGCONT)
+    one.stat()  # it is accepted after the other
+    assert "warning: connection refused" not in one.log.read_text()
 
 
 @pytest.mark.random

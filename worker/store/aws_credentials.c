@@ -15,6 +15,7 @@
 #define JITTER_S 120 /* up to this much earlier, so that a job's workers do not all come at once */
 #define MUST_S   600 /* before they expire, requests wait for the replacement under way */
 #define AGAIN_S  30  /* a replacement failed while the old keys are still good */
+#define SAME_S   1   /* so long, a source that had no others than the refused keys is not asked again */
 
 struct mr_aws_credentials {
     struct mr_aws_credentials *next; /* of this thread */
@@ -28,6 +29,7 @@ struct mr_aws_credentials {
     struct mr_http_timer timer; /* starts a fetch */
     bool fetching, refused;
     bool failed;         /* the last replacement */
+    int64_t same_ns;     /* when the source had no others than the refused keys; 0 */
     struct mr_text keys; /* id, secret, token, each with its NUL; empty: none yet */
     bool has_token;
     uint64_t serial;
@@ -127,6 +129,22 @@ static void on_failure(struct mr_aws_credentials *credentials, enum mr_code code
     wake_all(credentials, MR_OK, "");
 }
 
+/*
+ * The store has refused the keys, and there are no others: whoever waits fails with that. Later requests are sent with
+ * them: stores refuse for a while what is new to them, and what only one of their machines does not know.
+ */
+static void refuse_same(struct mr_aws_credentials *credentials)
+{
+    char text[1024];
+    mr_error_set(MR_E_DENIED,
+                 "the store refuses the keys of %s, and there are no others: renew them (they may have ended, or be "
+                 "of another store)",
+                 credentials->source->origin);
+    snprintf(text, sizeof text, "%s", mr_error_text());
+    credentials->refused = false;
+    wake_all(credentials, MR_E_DENIED, text);
+}
+
 /* The same keys again keep their serial. If the store has refused them, that is a failure. */
 static void on_found(void *arg, const struct mr_aws_found *found)
 {
@@ -138,14 +156,8 @@ static void on_found(void *arg, const struct mr_aws_found *found)
     }
     bool same = are_same(credentials, found);
     if (same && credentials->refused) {
-        mr_error_set(
-            MR_E_DENIED,
-            "the store refuses the keys of %s, and there are no others: renew them (they may have ended, or be "
-            "of another store)",
-            credentials->source->origin);
-        char text[1024];
-        snprintf(text, sizeof text, "%s", mr_error_text());
-        on_failure(credentials, MR_E_DENIED, text);
+        credentials->same_ns = mr_http_now_ns(credentials->http);
+        refuse_same(credentials);
         return;
     }
     credentials->failed = false;
@@ -194,6 +206,11 @@ static void run_fetch(struct mr_http_timer *timer)
         if (credentials->refresh_ns < INT64_MAX)
             fetch_at(credentials, credentials->refresh_ns);
         wake_all(credentials, MR_OK, "");
+        return;
+    }
+    if (credentials->refused && credentials->same_ns &&
+        mr_http_now_ns(credentials->http) < credentials->same_ns + SAME_S * MR_SECOND_NS) {
+        refuse_same(credentials);
         return;
     }
     if ((!credentials->read && find_source(credentials) != 0) ||

@@ -537,11 +537,12 @@ static void on_keys(struct mr_auth_waiter *waiter, enum mr_code code, const char
 {
     struct s3_call *call = MR_CONTAINER_OF(waiter, s3_call, waiter);
     struct mr_aws_keys keys;
-    if (code != MR_OK) {
+    bool has_keys = mr_aws_credentials_get(mr_s3_keys_of(call), &keys);
+    if (code != MR_OK && (call->refusal[0] || !has_keys)) { /* not if they were refused to other calls alone */
         char words[700];
         snprintf(words, sizeof words, "%s%s%s", call->refusal, call->refusal[0] ? ": " : "", text);
         s3_fail(call, code, words);
-    } else if (!mr_aws_credentials_get(mr_s3_keys_of(call), &keys)) { /* they expired at once */
+    } else if (!has_keys) { /* they expired at once */
         mr_aws_credentials_wait(mr_s3_keys_of(call), waiter);
     } else if (send_with(call, &keys) != 0) {
         s3_fail(call, mr_error_code(), mr_error_text());

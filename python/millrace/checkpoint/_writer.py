@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from .. import _supervisor, _timing, _trace
 from ._save import Save, Saved, raise_unreported, watch, without_frames
@@ -44,9 +44,9 @@ class Writer(_File):
 
     def __init__(self, uri: str, ring: _ring.Writer, connection: Connection) -> None:
         self.uri = uri
+        self._pid = os.getpid()  # before the ring, by which __del__ goes
         self._ring: _ring.Writer | None = ring
         self._connection: Connection | None = connection
-        self._pid = os.getpid()
         self._size = 0  # once it is closed
         self._began = _trace.now()
         self._save: Save | None = None
@@ -271,9 +271,17 @@ def writer(
     return opened_writer(uri, if_absent, sharers, timeout_s)
 
 
+_Kind = TypeVar("_Kind", bound=Writer)
+
+
 def opened_writer(
-    uri: Place, if_absent: bool, sharers: int | None, timeout_s: float | None, in_worker: bool = False
-) -> Writer:
+    uri: Place,
+    if_absent: bool,
+    sharers: int | None,
+    timeout_s: float | None,
+    in_worker: bool = False,
+    kind: type[_Kind] = Writer,  # type: ignore[assignment]
+) -> _Kind:
     """The same; in_worker: also in a DataLoader worker without a supervisor."""
     target = object_uri(uri)
     count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) if sharers is None else sharers
@@ -288,7 +296,7 @@ def opened_writer(
     while True:
         got = connection.client.open_writer(target, if_absent, count)
         if not isinstance(got, str):
-            return Writer(target, got, connection)
+            return kind(target, got, connection)
         waited = time.monotonic() - began
         left = pause if timeout_s is None else timeout_s - waited
         if left <= 0:

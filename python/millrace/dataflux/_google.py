@@ -15,7 +15,10 @@ from .._ring import Failure
 
 
 def failed(failure: Failure) -> Exception:
-    error = from_code(failure.code, failure.text)
+    return translated(from_code(failure.code, failure.text))
+
+
+def translated(error: Exception) -> Exception:
     return like_google_s(error) if isinstance(error, (FileNotFoundError, PermissionError)) else error
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._supervisor import prefer
-from . import _config
+from ..checkpoint._writer import WAIT_S, Writer, opened_writer
+from . import _config, _google
 
 
 class ClientHolder:
@@ -41,3 +42,24 @@ class ClientHolder:
         state = dict(self.__dict__ if above is None else above() or {})
         state.pop("_client", None)  # no client can be pickled
         return state
+
+
+class _Writer(Writer):
+    """What it raises for a missing or denied bucket, Google's NotFound and Forbidden catch as well."""
+
+    def write(self, data: Any, /) -> int:
+        with _google.errors():
+            return super().write(data)
+
+    def close(self, wait: bool = True) -> Any:
+        with _google.errors():
+            return super().close(wait)
+
+    def _cause(self, error: BaseException) -> Exception:
+        return _google.translated(super()._cause(error))
+
+
+def writer(uri: str) -> Writer:
+    """As millrace.checkpoint.writer()."""
+    with _google.errors():
+        return opened_writer(uri, False, None, WAIT_S, kind=_Writer)

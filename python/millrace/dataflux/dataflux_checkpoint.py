@@ -37,13 +37,14 @@ class DatafluxCheckpoint(_storage.ClientHolder):
             return checkpoint.reader(self._uri(object_name))
 
     def writer(self, object_name: str) -> checkpoint.Writer:
-        """A file that becomes the object by its close, which returns when the store has confirmed it.
+        """A file that becomes the object by its close, which returns when the store has confirmed it. The
+        FileNotFoundError of a missing bucket and the PermissionError are Google's NotFound and Forbidden too.
 
         Its bytes are on their way to the store as they are written: what needs to seek in them takes a
         DatafluxCheckpointBuffer.
         """
         self._prefer()
-        return checkpoint.writer(self._uri(object_name))
+        return _storage.writer(self._uri(object_name))
 
     def _uri(self, object_name: str) -> str:
         return f"gs://{self.bucket_name}/{object_name}"
@@ -64,7 +65,7 @@ class DatafluxCheckpointBuffer(io.BytesIO):
             return
         try:
             prefer(_config.client_settings(self.blob.client))
-            with checkpoint.writer(f"gs://{self.blob.bucket.name}/{self.blob.name}") as file:
+            with _storage.writer(f"gs://{self.blob.bucket.name}/{self.blob.name}") as file:
                 file.write(self.getbuffer())
         finally:
             super().close()

@@ -39,7 +39,7 @@ class GCSFileSystem(_storage.ClientHolder):
             raise ValueError(f"{place}: mode is {mode!r}; a stream is opened by 'rb' or 'wb'")
         self._prefer()
         with _google.errors():
-            stream: Any = checkpoint.writer(place) if mode == "wb" else checkpoint.reader(place)
+            stream: Any = _storage.writer(place) if mode == "wb" else checkpoint.reader(place)
         with stream:
             yield stream
 
