@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/bench_reader.h"
 #include "shm/index/plan.h"
+#include "shm/index/shards.h"
 #include "shm/ring/consumer.h"
 
 #define SLICE_MS       100 /* between two checks that the supervisor is alive */
@@ -151,6 +152,15 @@ static int feed(struct mr_bench_reader *r)
     return rc < 0 ? -1 : 0;
 }
 
+static void set_failure(const struct mr_bench_reader *r, const struct mr_delivery *delivery)
+{
+    char *described = NULL;
+    if (delivery->text[0] == ':')
+        described = mr_index_describe(&r->index, delivery->sample.request.object, NULL);
+    mr_error_set((enum mr_code)delivery->code, "%s%s", described ? described : "", delivery->text);
+    free(described);
+}
+
 /* Blocks for the next sample; end_delivery must follow. 0, or -1 with mr_error, also where the supervisor has
  * failed. */
 static int bench_reader_take(struct mr_bench_reader *r, struct mr_delivery *delivery)
@@ -163,7 +173,7 @@ static int bench_reader_take(struct mr_bench_reader *r, struct mr_delivery *deli
         case MR_NEXT_OK:
             return 0;
         case MR_NEXT_FAILED:
-            mr_error_set((enum mr_code)delivery->code, "%s", delivery->text);
+            set_failure(r, delivery);
             return -1;
         case MR_NEXT_END:
             mr_error_set(MR_E_INTERNAL, "the lane ended before its steps");

@@ -303,7 +303,24 @@ static PyObject *lane_feed_all(Lane *self, PyObject *objects)
 
 /* ---- taking ---- */
 
-static PyObject *make_failure(struct ring_state *state, const struct mr_delivery *delivery)
+/* What failed, and why: a reason alone, ": ...", comes after what its reader knows. */
+static PyObject *failure_text(Lane *self, const struct mr_delivery *delivery)
+{
+    char *described = NULL;
+    if (delivery->text[0] == ':')
+        described = mr_index_describe(&self->index->index, delivery->sample.request.object, NULL);
+    PyObject *what = PyUnicode_DecodeUTF8(described ? described : "", described ? (Py_ssize_t)strlen(described) : 0,
+                                          "backslashreplace");
+    free(described);
+    PyObject *why = PyUnicode_DecodeUTF8(delivery->text, (Py_ssize_t)strnlen(delivery->text, sizeof(delivery->text)),
+                                         "backslashreplace");
+    PyObject *text = what && why ? PyUnicode_Concat(what, why) : NULL;
+    Py_XDECREF(what);
+    Py_XDECREF(why);
+    return text;
+}
+
+static PyObject *make_failure(Lane *self, struct ring_state *state, const struct mr_delivery *delivery)
 {
     PyObject *failure = PyStructSequence_New(state->failure);
     if (!failure)
@@ -311,10 +328,7 @@ static PyObject *make_failure(struct ring_state *state, const struct mr_delivery
     PyStructSequence_SET_ITEM(failure, 0, PyLong_FromUnsignedLongLong(delivery->sample.request.object));
     PyStructSequence_SET_ITEM(failure, 1, PyLong_FromUnsignedLongLong(delivery->sample.cookie));
     PyStructSequence_SET_ITEM(failure, 2, PyLong_FromUnsignedLong(delivery->code));
-    PyStructSequence_SET_ITEM(failure, 3,
-                              PyUnicode_DecodeUTF8(delivery->text,
-                                                   (Py_ssize_t)strnlen(delivery->text, sizeof(delivery->text)),
-                                                   "backslashreplace"));
+    PyStructSequence_SET_ITEM(failure, 3, failure_text(self, delivery));
     if (!PyErr_Occurred())
         return failure;
     Py_DECREF(failure);
@@ -372,7 +386,7 @@ static PyObject *take_next(Lane *self)
     if (got == MR_NEXT_OK)
         return make_lease(self, state, &delivery);
     if (got == MR_NEXT_FAILED)
-        return make_failure(state, &delivery);
+        return make_failure(self, state, &delivery);
     Py_RETURN_NONE;
 }
 

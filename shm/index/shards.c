@@ -1,6 +1,8 @@
 #include "shm/index/shards.h"
 
 #include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -126,4 +128,28 @@ int mr_index_locate(const struct mr_index *index, uint64_t i, struct mr_index_en
         entry->name_length = (uint32_t)shard.name_length;
     }
     return 0;
+}
+
+char *mr_index_describe(const struct mr_index *index, uint64_t i, const char **uri)
+{
+    char name[MR_INDEX_NAME_SIZE], key[MR_INDEX_NAME_SIZE], before[MR_INDEX_NAME_SIZE + 100] = "";
+    char root[MR_URI_PLACE_SIZE];
+    struct mr_index_entry entry;
+    struct mr_index_range range;
+    if (mr_index_locate(index, i, &entry, name, &range) != 0)
+        return NULL;
+    if (mr_index_shard_count(index) > 0 && !range.damaged) {
+        if (mr_index_get(index, i, &entry, key) != 0)
+            return NULL;
+        snprintf(before, sizeof before, "sample %s, which begins at byte %llu of its shard: ", key,
+                 (unsigned long long)range.offset);
+    }
+    char *text;
+    if (asprintf(&text, "%s%s%s", before, mr_uri_root(index->info.scheme, index->info.bucket, root), name) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a message");
+        return NULL;
+    }
+    if (uri)
+        *uri = text + strlen(before);
+    return text;
 }

@@ -50,5 +50,8 @@ struct mr_index_range {
  */
 int mr_index_locate(const struct mr_index *index, uint64_t i, struct mr_index_entry *entry, char *name,
                     struct mr_index_range *range);
+/* For messages, malloc'ed: "gs://bucket/name", or of a sample "sample KEY, which begins at byte N of its shard:
+ * gs://bucket/shard". *uri, which may be NULL: where the object's URI begins in it. NULL with mr_error. */
+char *mr_index_describe(const struct mr_index *index, uint64_t i, const char **uri);
 
 #endif

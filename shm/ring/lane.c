@@ -323,6 +323,8 @@ static void copy_text(char *to, size_t size, const char *text)
 
     memcpy(to, text, length);
     to[length] = '\0';
+    if (text[length] != '\0')
+        memcpy(to + length - 3, "...", 3);
 }
 
 void mr_lane_fail(struct mr_lane *lane, uint32_t slot, uint64_t filling, uint32_t code, const char *text)

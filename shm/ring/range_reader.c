@@ -278,7 +278,7 @@ static enum mr_range_result range_reader_take(struct mr_range_reader *reader, ui
         if (!wanted)
             return MR_RANGE_OK; /* when it is needed it is asked for again */
         mr_error_set(delivery.code > MR_OK && delivery.code < MR_E_COUNT ? (enum mr_code)delivery.code : MR_E_INTERNAL,
-                     "%s", delivery.text);
+                     "%s%s", delivery.text[0] == ':' ? reader->label : "", delivery.text);
         return MR_RANGE_FAILED;
     }
     reader->gzip = reader->gzip || delivery.desc_flags & MR_DESC_GZIP;

@@ -173,3 +173,20 @@ def test_lines_about_bad_samples_have_a_limit(
         assert re.search(r"\(before it, 9\d\d more of the kind\)", caplog.text)
     finally:
         running.stop()
+
+
+def test_an_error_names_its_object_whole_and_says_why(socket: str, tmp_path: Path) -> None:
+    """However long the name is: the memory that the reason comes through is small."""
+    for nested in (1, 2):
+        path = tmp_path.joinpath(*[f"{i}{'x' * 240}" for i in range(nested)])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"object")
+        ds = millrace.MapDataset([f"file://{path}"])
+        file = millrace.open(f"file://{path}")
+        assert len(ds) == 1
+        path.unlink()
+        for read in (lambda: ds[0], file.read):  # noqa: B023
+            with pytest.raises(OSError) as raised:
+                read()
+            assert str(raised.value).startswith(f"file://{path}: ")
+            assert "No such file" in str(raised.value)

@@ -114,18 +114,18 @@ static void piece_ended(struct piece *piece)
     piece->job->jobs->in_flight--;
 }
 
-/* A sample is named by its key and its place: the text names the shard. */
-static void name_sample(const struct piece *piece, const char *text, char *out, size_t size)
+/* What a reader cannot know by itself: ": reason", after the object's URI, of which a long one is cut by "...". NULL: the
+ * text does not begin with that. */
+static const char *reason_in(const char *why, const char *uri)
 {
-    const struct mr_open_dataset *ds = piece->job->dataset;
-    char key[MR_INDEX_NAME_SIZE];
-    struct mr_index_entry entry;
-    if (ds && mr_index_shard_count(&ds->index) > 0 && piece->claim.bytes > 0 &&
-        mr_index_get(&ds->index, piece->claim.request.object, &entry, key) == 0)
-        snprintf(out, size, "sample %.200s, which begins at byte %llu of its shard: %s", key,
-                 (unsigned long long)entry.version, text);
-    else
-        snprintf(out, size, "%s", text);
+    size_t length = 0;
+    while (why[length] != '\0' && why[length] == uri[length])
+        length++;
+    if (uri[length] != '\0' && strncmp(why + length, "...", 3) == 0)
+        why += 3;
+    else if (uri[length] != '\0')
+        return NULL;
+    return strncmp(why + length, ": ", 2) == 0 ? why + length : NULL;
 }
 
 static void end_failed(struct piece *piece, enum mr_code code, const char *text)
@@ -138,24 +138,28 @@ static void end_failed(struct piece *piece, enum mr_code code, const char *text)
 
 static void piece_failed(struct piece *piece, enum mr_code code, const char *why)
 {
-    char text[1000];
     struct mr_jobs *jobs = piece->job->jobs;
     struct mr_open_dataset *ds = piece->job->dataset;
-    name_sample(piece, why, text, sizeof text);
-    mr_log_limited(ds ? &ds->failed[code] : &jobs->failed, MR_LOG_WARNING, "%s", text);
-    end_failed(piece, code, text);
+    char text[1200]; /* which may be mr_error_text(), and looking up what has failed may fail */
+    snprintf(text, sizeof text, "%s", why);
+    const char *uri = "";
+    char *described = ds ? mr_index_describe(&ds->index, piece->claim.request.object, &uri) : NULL;
+    const char *reason = described ? reason_in(text, uri) : NULL;
+    mr_log_limited(ds ? &ds->failed[code] : &jobs->failed, MR_LOG_WARNING, "%s%s", reason ? described : "",
+                   reason ? reason : text);
+    end_failed(piece, code, reason ? reason : text);
+    free(described);
 }
 
 /* The rest of a damaged shard: the listing has warned of it, so that each epoch need not. */
-static void piece_is_damaged(struct piece *piece, const char *shard)
+static void piece_is_damaged(struct piece *piece)
 {
     const struct mr_index *index = &piece->job->dataset->index;
-    char what[MR_INDEX_NAME_SIZE], text[1200], root[MR_URI_PLACE_SIZE];
+    char what[MR_INDEX_NAME_SIZE], text[MR_INDEX_NAME_SIZE + 2];
     struct mr_index_entry entry;
     if (mr_index_get(index, piece->claim.request.object, &entry, what) != 0)
         snprintf(what, sizeof what, "%s", mr_error_text());
-    snprintf(text, sizeof text, "%s%.300s: %.500s", mr_uri_root(index->info.scheme, index->info.bucket, root), shard,
-             what);
+    snprintf(text, sizeof text, ": %s", what); /* after the shard's URI */
     end_failed(piece, MR_E_CORRUPT, text);
 }
 
@@ -183,7 +187,7 @@ static void start_empty(struct piece *piece, const struct mr_located *at)
 {
     struct mr_jobs *jobs = piece->job->jobs;
     if (at->range.damaged) {
-        piece_is_damaged(piece, jobs->name);
+        piece_is_damaged(piece);
         return;
     }
     mr_producer_publish(jobs->producer, &piece->claim, 0, at->entry.version, 0, 0);

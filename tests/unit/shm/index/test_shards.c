@@ -107,8 +107,19 @@ START_TEST(every_sample_is_found_in_its_shard)
             ck_assert_str_eq(name, key);
             ck_assert_int_eq(mr_index_find(&index, key, key_length, &found), 0);
             ck_assert_uint_eq(found, number);
+            const char *uri;
+            char *described = mr_index_describe(&index, number, &uri);
+            ck_assert_ptr_nonnull(described);
+            ck_assert_ptr_eq(uri, strstr(described, "gs://"));
+            char whole[200];
+            snprintf(whole, sizeof whole, "sample %s, which begins at byte %llu of its shard: %s", key,
+                     (unsigned long long)offset_of(i), uri);
+            ck_assert_str_eq(described, whole);
+            ck_assert_str_eq(uri + strlen(uri) - strlen(want), want);
+            free(described);
         }
     }
+    ck_assert_ptr_null(mr_index_describe(&index, number, NULL));
     ck_assert_int_eq(mr_index_shard_of(&index, number, &shard), -1);
     ck_assert_int_eq(mr_error_code(), MR_E_USAGE);
     ck_assert_int_eq(mr_index_shard(&index, SHARDS, &shard), -1);
