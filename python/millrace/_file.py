@@ -165,7 +165,13 @@ def open(
     if "b" in mode and not (encoding is None and errors is None and newline is None):
         raise ValueError(f"mode {mode!r} is binary and takes no encoding, errors or newline")
     buffer = _open(uri) if kind == "r" else create(uri, if_absent=kind == "x")
-    return buffer if "b" in mode else TextFile(buffer, kind, encoding, errors, newline)
+    if "b" in mode:
+        return buffer
+    try:
+        return TextFile(buffer, kind, encoding, errors, newline)
+    except BaseException:  # no such encoding, errors or newline
+        buffer.abort() if isinstance(buffer, Writer) else buffer.close()
+        raise
 
 
 def create(uri: Place, if_absent: bool, timeout_s: float | None = None) -> Writer:

@@ -92,6 +92,10 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         stripped = self._strip_protocol(path)
         if not stripped:
             raise ValueError(f"{path!r} names no bucket: write {self.scheme}://bucket/name")
+        if stripped.partition("/")[0].endswith(":"):
+            raise ValueError(
+                f"{path!r} is not of {self.scheme}://: from one store to another, get() to this machine and put() there"
+            )
         return f"{self.scheme}://{stripped}" + ("" if "/" in stripped else "/")
 
     def _folder_uri(self, path: str) -> str:

@@ -347,6 +347,13 @@ def test_mv_takes_nothing_from_behind_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "there" / "in" / "link" / "x").read_bytes() == b"x"
 
 
+def test_a_name_of_another_store() -> None:
+    with pytest.raises(ValueError, match="'s3://bucket/there' is not of gs://"):
+        millrace_fs.GSFileSystem().cp_file("gs://bucket/here", "s3://bucket/there")
+    with pytest.raises(ValueError, match="'gs://bucket/there' is not of file://"):
+        millrace_fs.LocalFileSystem().exists("gs://bucket/there")
+
+
 @pytest.mark.parametrize("scheme", ["", "file://", "millrace+file://"])
 def test_a_local_name_with_its_scheme(tmp_path: Path, scheme: str) -> None:
     system, name = millrace_fs.LocalFileSystem(), f"{tmp_path}/name"

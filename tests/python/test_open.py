@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import io
 import json
@@ -183,6 +184,20 @@ def test_modes_that_are_not_there(stores: Stores) -> None:
         millrace.open("http://host/x")
     with pytest.raises(ValueError, match="names no object"):
         millrace.open("gs://bucket/folder/")
+
+
+@pytest.mark.parametrize("wrong", [{"encoding": "none"}, {"newline": "x"}], ids=["encoding", "newline"])
+@pytest.mark.parametrize("mode", ["r", "w"])
+def test_text_that_cannot_be(
+    bucket: str, large: bytes, caplog: pytest.LogCaptureFixture, mode: str, wrong: dict[str, str]
+) -> None:
+    """Nothing is left open behind it."""
+    with pytest.raises((LookupError, ValueError), match=r"unknown encoding|illegal newline"):
+        millrace.open(f"{bucket}/large", mode, **wrong)
+    gc.collect()
+    assert "never closed" not in caplog.text
+    with millrace.open(f"{bucket}/large") as file:
+        assert file.read(10) == large[:10]
 
 
 def test_an_object_that_changes(stores: Stores, bucket: str) -> None:
