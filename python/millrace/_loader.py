@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from types import FrameType
 from typing import Any, Callable, NamedTuple, cast
 
 import torch.utils.data
@@ -23,6 +26,8 @@ from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
 from ._ring import Client, Plan
 from ._shuffle import Shuffle
+
+log = logging.getLogger("millrace")
 
 Collate = Callable[[Any], Any]
 _MISSING: Any = object()
@@ -51,6 +56,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     dataset: Any  # the data set that was given, IterableDataset or MapDataset
     _millrace_moves_batches = True  # transport() has nothing to do
+    _warned_of_trainer = False
 
     def __init__(
         self,
@@ -163,6 +169,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """{digest, seed, epoch, cursor}: what the loop has been given. Taken at the same step, any rank's serves
         all."""
+        self._warn_of_trainer(sys._getframe(1))
         return self._batch_source.state()
 
     def stats(self) -> dict[str, Any]:
@@ -191,6 +198,17 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
         self._batch_source.load(state)
+        self._warn_of_trainer(sys._getframe(1))
+
+    def _warn_of_trainer(self, caller: FrameType) -> None:
+        package = str(caller.f_globals.get("__name__")).partition(".")[0]
+        inside = self._batch_source.progress.cursor > 0
+        if inside and package in ("lightning", "pytorch_lightning") and not self._warned_of_trainer:
+            self._warned_of_trainer = True
+            log.warning(
+                "a Trainer that goes on in the middle of an epoch leaves out batches of this loader: it counts the "
+                "whole epoch, and len() is here what is left of it; use millrace.lightning.DataLoader",
+            )
 
     def _end_useless_workers(self) -> None:
         """Persistent workers read the listing that the data set had when they began. A state of another one may have

@@ -412,6 +412,21 @@ def test_the_loader_s_length_is_the_epoch_s(folder: str) -> None:
         part.load_state_dict({key: value for key, value in state.items() if key != "steps"})
 
 
+def test_a_trainer_s_loader_is_lightning_s(folder: str, caplog: pytest.LogCaptureFixture) -> None:
+    from lightning.pytorch.utilities.combined_loader import CombinedLoader
+
+    dataset = millrace.MapDataset("gs://bucket/train/", transform=bytes)
+    for kind in (millrace.lightning.DataLoader, millrace.DataLoader):
+        assert "use millrace.lightning.DataLoader" not in caplog.text
+        combined = CombinedLoader([kind(dataset, batch_size=4)])
+        iterator = iter(combined)
+        combined._state_dicts()
+        next(iterator)
+        for _ in range(2):
+            combined._state_dicts()
+    assert caplog.text.count("use millrace.lightning.DataLoader") == 1
+
+
 # ---- fsspec ----
 
 
