@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from types import TracebackType
@@ -178,8 +179,10 @@ def create(uri: Place, if_absent: bool, timeout_s: float | None = None) -> Write
     """A writer of the object, one of WRITERS_AT_ONCE of this process. With if_absent, FileExistsError now or, where the
     object has come meanwhile, at close()."""
     target = object_uri(uri)
-    if if_absent and any(item["uri"] == target for item in listed(target, limit=1)):
-        raise FileExistsError(f"{target} exists")
+    if if_absent:
+        with contextlib.suppress(PermissionError):  # of who may write and not list: the close says it
+            if any(item["uri"] == target for item in listed(target, limit=1)):
+                raise FileExistsError(f"{target} exists")
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
     try:
         return opened_writer(target, if_absent, WRITERS_AT_ONCE * ranks, timeout_s or WAIT_S, in_worker=True)

@@ -425,6 +425,25 @@ def test_no_permission(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.M
         store.stop()
 
 
+def test_who_may_not_list(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file needs no listing: whether the object is there, the close says as well."""
+    store = start_devstore("--memory", "--deny", "storage.objects.list")
+    create_bucket(store.url, "bkt")
+    started = start_supervisor(millrace_bin, tmp_path, store.url, CONFIG)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+    try:
+        with millrace.open("gs://bkt/name", "xb") as file:
+            file.write(b"first")
+        with pytest.raises(FileExistsError, match="gs://bkt/name"), millrace.open("gs://bkt/name", "xb") as file:
+            file.write(b"second")
+        with millrace.open("gs://bkt/name") as read:
+            assert read.read() == b"first"
+    finally:
+        assert started.stop() == 0
+        store.stop()
+
+
 @pytest.mark.parametrize("size", [1, 30 * MIB])  # it fails at the end, or while the bytes are written
 def test_a_failed_save_keeps_nothing(socket: str, size: int) -> None:
     class Bytes(bytearray):
