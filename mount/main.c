@@ -30,7 +30,8 @@
 #include "mount/tree.h"
 
 #define KEPT_S     3600.0 /* the kernel keeps what it knows of names: nothing changes while it is mounted */
-#define PLACE_BASE 3      /* of readdir's offsets: 1 and 2 are after the dots, PLACE_BASE + n before object n */
+#define WAKE_NS    20000000
+#define PLACE_BASE 3 /* of readdir's offsets: 1 and 2 are after the dots, PLACE_BASE + n before object n */
 
 static struct mr_files files;
 static struct mr_tree tree;
@@ -217,6 +218,8 @@ static int mount_it(struct session *session, const char *uri)
     int errnum = stat(session->dir, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
     if (errnum != 0) {
         mr_error_set_errno(errnum, "cannot mount at %s", session->dir);
+        if (errnum == ENOTCONN)
+            mr_error_append("a mount that was killed is still there: fusermount3 -u %s", session->dir);
         return -1;
     }
     if (access("/dev/fuse", F_OK) != 0) {
@@ -241,13 +244,26 @@ static int mount_it(struct session *session, const char *uri)
     return -1;
 }
 
-/* Ends the loop and joins its thread, which must have been started. It may have ended already. */
+static void wake_loop(int number)
+{
+    (void)number;
+}
+
+/* Ends the loop and joins its thread, which must have been started. It may have ended already. While a process has a
+ * file or a folder of the mount, its end does not wake the loop, whose wait a signal interrupts: it then looks whether
+ * it is to end, and ends its threads. */
 static void unmount(struct session *session)
 {
+    const struct sigaction wake = {.sa_handler = wake_loop};
+    const struct timespec pause = {.tv_nsec = WAKE_NS};
     atomic_store(&files.ending, true);
     fuse_session_exit(fuse_get_session(session->fuse));
-    fuse_unmount(session->fuse); /* wakes the loop */
-    pthread_join(session->loop, NULL);
+    fuse_unmount(session->fuse);
+    sigaction(SIGURG, &wake, NULL);
+    while (pthread_tryjoin_np(session->loop, NULL) != 0) {
+        pthread_kill(session->loop, SIGURG);
+        nanosleep(&pause, NULL);
+    }
 }
 
 /* ---- the command ---- */
@@ -269,7 +285,7 @@ static pid_t main_start(char *const argv[])
 
 /* Waits until the command has ended and returns its exit status. Signals are passed on to it, except those of the
  * terminal, which has sent them to it too. */
-static int await_command(pid_t pid, const sigset_t *signals)
+static int await_command(const struct session *session, pid_t pid, const sigset_t *signals)
 {
     for (;;) {
         siginfo_t info;
@@ -278,7 +294,9 @@ static int await_command(pid_t pid, const sigset_t *signals)
             continue;
         if (waitpid(pid, &status, WNOHANG) == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        bool is_wakeup = info.si_signo == SIGUSR1 && info.si_code == SI_TKILL; /* serve's */
+        bool is_wakeup = info.si_signo == SIGUSR1 && info.si_pid == getpid(); /* serve's */
+        if (is_wakeup)
+            mr_log_warning("%s is not mounted any more: the command goes on without it", session->dir);
         if (info.si_signo != SIGCHLD && !is_wakeup && info.si_code != SI_KERNEL)
             kill(pid, info.si_signo);
         if (info.si_signo == SIGTSTP)
@@ -358,7 +376,7 @@ static int main_run(const char *uri, const char *dir, char *const *command)
     }
     pid_t pid = command ? main_start(command) : 0;
     if (pid > 0) {
-        status = await_command(pid, &signals);
+        status = await_command(&session, pid, &signals);
     } else if (pid == 0) {
         await_end(&signals);
         status = 0;

@@ -262,6 +262,19 @@ def test_unmounted_by_somebody(store: Server, mount: StartMount) -> None:
     assert mounted.process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.parametrize("what", ["a folder", "a file"])
+def test_it_ends_while_it_is_in_use(store: Server, mount: StartMount, tmp_path: Path, what: str) -> None:
+    """By a process that does nothing with it: libfuse sees no end of the mount then."""
+    mounted = mount("gs://bucket/")
+    command = ["sleep", "1000"] if what == "a folder" else ["sh", "-c", f"exec sleep 1000 < {mounted.dir}/a"]
+    with subprocess.Popen(command, cwd=mounted.dir / "sub" if what == "a folder" else None) as user:
+        try:
+            wait_for(lambda: Path(f"/proc/{user.pid}/exe").readlink().name == "sleep", "it does not begin")
+            assert mounted.end() == 0
+        finally:
+            user.kill()
+
+
 def test_it_ends_in_the_middle_of_a_read(
     devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +317,7 @@ def test_a_reader_that_is_interrupted(
         ("kill -9 $$", 137),
         ("exec no-such-program", 127),
         ("cat $D/large | head -c 1", 0),
+        ("fusermount3 -u $D && sleep 1 && exit 5", 5),
     ],
 )
 def test_run_with_a_mount(store: Server, tmp_path: Path, command: str, status: int) -> None:

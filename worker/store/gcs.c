@@ -115,7 +115,9 @@ static const char *advice_of_write(const struct gcs_call *call, const struct mr_
             return "; the destination or a source is not what it was when it was looked up";
         return call->generation_match == 0 ? "; it exists already" : "; another generation is there by now";
     case 429:
-        return "; objects are written too fast: about one write a second to the same name is possible";
+        return call->kind == GCS_DELETE || call->kind == GCS_BATCH
+                   ? ""
+                   : "; objects are written too fast: about one write a second to the same name is possible";
     default:
         return result->status / 100 == 3 ? "; redirects are not followed: check the endpoint" : "";
     }
