@@ -1,6 +1,7 @@
 /* index.c - `millrace index URI -o FILE`: lists and saves; `millrace index FILE`: describes a saved index. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/process.h"
 #include "base/size.h"
 #include "base/uri.h"
 #include "cli/cli.h"
@@ -26,7 +28,12 @@ static int build(const struct mr_arguments *arguments)
                                                .verbosity = mr_arguments_verbosity(arguments)};
     if (supervisor.index_place && mr_index_file_check_place(supervisor.index_place) != 0)
         return mr_cli_fail();
-    return mr_supervisor_main(&supervisor);
+    int status = mr_supervisor_main(&supervisor);
+    if (status > 128) { /* a signal, by which we end as well: a shell's loop ends with Ctrl-C */
+        mr_process_restore_signals();
+        raise(status - 128);
+    }
+    return status;
 }
 
 /* ---- describe ---- */

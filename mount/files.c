@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "shm/index/shards.h"
 #include "shm/ring/range_reader.h"
 
 #define BLOCK_BYTES (UINT64_C(8) << 20)
@@ -100,11 +101,12 @@ struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char
 {
     struct mr_index_entry entry;
     struct mr_file *file = calloc(1, sizeof *file);
-    if (file && mr_index_get(&files->index, number, &entry, NULL) == 0) {
+    char *uri = mr_index_describe(&files->index, number, NULL);
+    if (file && uri && mr_index_get(&files->index, number, &entry, NULL) == 0) {
         file->files = files;
         file->path = strdup(path);
         pthread_mutex_init(&file->lock, NULL);
-        struct mr_range_source source = {.label = path,
+        struct mr_range_source source = {.label = uri,
                                          .dataset = mr_dataset_number(files->dataset),
                                          .object = number,
                                          .size = entry.size,
@@ -113,11 +115,14 @@ struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char
                                          .crc32c = entry.crc32c,
                                          .has_crc32c = entry.has_crc32c};
         file->reader = file->path ? mr_range_reader_new(&source) : NULL;
-        if (file->reader)
+        if (file->reader) {
+            free(uri);
             return file;
+        }
         pthread_mutex_destroy(&file->lock);
         free(file->path);
     }
+    free(uri);
     free(file);
     if (mr_error_code() == MR_OK)
         mr_error_set(MR_E_NO_MEMORY, "no memory for an open file");

@@ -221,6 +221,8 @@ static void supervisor_on_signal(struct mr_supervisor *s, const struct signalfd_
             return;
         }
         s->drain.warned = true;
+        if (s->index_status != 0)
+            s->index_status = 128 + (int)info->ssi_signo;
         snprintf(why, sizeof why, "signal %s", sigabbrev_np((int)info->ssi_signo));
         mr_run_end(s, why);
         return;

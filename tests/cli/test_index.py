@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import millrace
 from tests.conftest import StartDevstore
-from tests.serve import OBJECTS, StartServe, Supervisor, wait_for
+from tests.serve import DEADLINE_S, OBJECTS, StartServe, Supervisor, wait_for
 from tests.stores import put
 
 
@@ -496,3 +497,22 @@ def test_the_command_says_what_is_wrong(folder: Path, tmp_path: Path, cache: Pat
         assert done.returncode == status, (arguments, done.stderr)
         assert text in done.stderr, (arguments, done.stderr)
     assert not (tmp_path / "x.mri").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it(
+    millrace_bin: Path, devstore: StartDevstore, tmp_path: Path, cache: Path, number: int
+) -> None:
+    server = devstore("--memory", "--synthetic", "bucket:10:1", "--latency-ms", "list:1000000")
+    process = subprocess.Popen(
+        [millrace_bin, "index", "gs://bucket/", "-o", tmp_path / "x.mri"],
+        env={**os.environ, "STORAGE_EMULATOR_HOST": server.url},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        assert any("is being listed" in line for line in process.stderr)
+        process.send_signal(number)
+        assert process.wait(DEADLINE_S) == -number
+    assert not (tmp_path / "x.mri").exists() and not cached(cache)

@@ -212,7 +212,7 @@ def test_an_object_that_is_replaced(store: Server, mount: StartMount) -> None:
     with pytest.raises(OSError) as failed:
         (mounted.dir / "sub" / "b").read_bytes()
     assert failed.value.errno == errno.ESTALE
-    assert "/sub/b: " in mounted.log.read_text()
+    assert "error: /sub/b: gs://bucket/sub/b: changed since the listing" in mounted.log.read_text()
     assert (mounted.dir / "a").stat().st_size == 10
 
 
