@@ -29,9 +29,9 @@
 #include "mount/files.h"
 #include "mount/tree.h"
 
-#define KEPT_S     3600.0 /* the kernel keeps what it knows of names: nothing changes while it is mounted */
-#define WAKE_NS    20000000
-#define PLACE_BASE 3 /* of readdir's offsets: 1 and 2 are after the dots, PLACE_BASE + n before object n */
+#define KEPT_S     3600.0   /* the kernel keeps what it knows of names: nothing changes while it is mounted */
+#define WAKE_NS    20000000 /* between two signals that wake the loop */
+#define PLACE_BASE 3        /* of readdir's offsets: 1 and 2 are after the dots, PLACE_BASE + n before object n */
 
 static struct mr_files files;
 static struct mr_tree tree;

@@ -70,9 +70,10 @@ struct mr_ticket {
     uint8_t reserved0[16];
     _Alignas(64) struct mr_descriptor desc;
     uint8_t reserved1[8];
-    char fail_text[MR_FAIL_TEXT + 16]; /* FAILED by a producer: why; readers bound it themselves */
-    uint32_t poison_code;              /* FAILED by MR_OWNER_SUPERVISOR, which is also the only writer of both: */
-    char poison_text[MR_POISON_TEXT];  /* written while it saw PENDING, read under a HELD that was that FAILED */
+    /* FAILED by a producer: why; readers bound it themselves. After what they know (mr_index_describe): ": reason". */
+    char fail_text[MR_FAIL_TEXT + 16];
+    uint32_t poison_code;             /* FAILED by MR_OWNER_SUPERVISOR, which is also the only writer of both: */
+    char poison_text[MR_POISON_TEXT]; /* written while it saw PENDING, read under a HELD that was that FAILED */
 };
 _Static_assert(sizeof(struct mr_ticket) == 448, "seven cache lines");
 _Static_assert(offsetof(struct mr_ticket, desc) == 64, "descriptor line");
