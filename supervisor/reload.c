@@ -13,6 +13,8 @@
 #include "supervisor/config_toml.h"
 #include "supervisor/run_impl.h"
 
+#define NAMES_MAX 900
+
 uint64_t mr_reload_log_level(const struct mr_config *config, int verbosity)
 {
     int level = (int)config->log.level + verbosity;
@@ -21,14 +23,14 @@ uint64_t mr_reload_log_level(const struct mr_config *config, int verbosity)
 
 /* What the answer names: keys, and sections with a name of which one is new or gone. */
 struct changes {
-    char applied[900], later[900];
+    char applied[NAMES_MAX], later[NAMES_MAX];
 };
 
-static void note(char text[900], const char *section, const char *name, const char *key)
+static void note(char text[NAMES_MAX], const char *section, const char *name, const char *key)
 {
     size_t used = strlen(text);
-    snprintf(text + used, 900 - used, "%s%s%s%s%s%s", used > 0 ? ", " : "", section, name ? "." : "", name ? name : "",
-             key ? "." : "", key ? key : "");
+    snprintf(text + used, NAMES_MAX - used, "%s%s%s%s%s%s", used > 0 ? ", " : "", section, name ? "." : "",
+             name ? name : "", key ? "." : "", key ? key : "");
 }
 
 /* A live key to the running configuration: what was there goes with the other one. */

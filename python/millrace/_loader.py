@@ -201,6 +201,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._warn_of_trainer(sys._getframe(1))
 
     def _warn_of_trainer(self, caller: FrameType) -> None:
+        """caller: of who saves or loads the state, which says whether that is Lightning's."""
         package = str(caller.f_globals.get("__name__")).partition(".")[0]
         inside = self._batch_source.progress.cursor > 0
         if inside and package in ("lightning", "pytorch_lightning") and not self._warned_of_trainer:

@@ -76,23 +76,35 @@ static bool is_unanswered(const Client *self, int rc)
     return rc != 0 && mr_error_code() == MR_E_GONE && !mr_client_has_ended(self->client);
 }
 
-void ring_client_lane_closed(PyObject *object, uint32_t lane)
+/* A lane, or a data set, is not used any more. */
+static void closed(Client *self, bool is_lane, uint64_t number)
 {
-    Client *self = (Client *)object;
     bool unanswered = false;
     if (!ring_lock(self->lock))
         return; /* the supervisor sees this process end */
     if (self->client) {
         int rc;
         Py_BEGIN_ALLOW_THREADS
-            rc = mr_client_close_lane(self->client, lane);
+            rc = is_lane ? mr_client_close_lane(self->client, (uint32_t)number)
+                         : mr_client_close_dataset(self->client, number);
         Py_END_ALLOW_THREADS
         unanswered = is_unanswered(self, rc);
     }
-    self->lanes--;
+    if (is_lane)
+        self->lanes--;
     ring_client_end(self);
     if (unanswered)
         ring_warn(mr_error_text());
+}
+
+void ring_client_lane_closed(PyObject *object, uint32_t lane)
+{
+    closed((Client *)object, true, lane);
+}
+
+void ring_client_dataset_closed(PyObject *object, uint64_t dataset)
+{
+    closed((Client *)object, false, dataset);
 }
 
 void ring_client_unused(PyObject *object, struct ring_unused *unused)
@@ -100,24 +112,6 @@ void ring_client_unused(PyObject *object, struct ring_unused *unused)
     Client *self = (Client *)object;
     unused->next = self->unused;
     self->unused = unused;
-}
-
-void ring_client_dataset_closed(PyObject *object, uint64_t dataset)
-{
-    Client *self = (Client *)object;
-    bool unanswered = false;
-    if (!ring_lock(self->lock))
-        return; /* the supervisor sees this process end */
-    if (self->client) {
-        int rc;
-        Py_BEGIN_ALLOW_THREADS
-            rc = mr_client_close_dataset(self->client, dataset);
-        Py_END_ALLOW_THREADS
-        unanswered = is_unanswered(self, rc);
-    }
-    ring_client_end(self);
-    if (unanswered)
-        ring_warn(mr_error_text());
 }
 
 /* The data set is READY: BUSY is the moment in which the fetch workers start again for a larger reserve. */
