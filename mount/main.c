@@ -11,6 +11,7 @@
 #include <fuse.h>
 #include <fuse_lowlevel.h>
 #include <inttypes.h>
+#include <mntent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -210,6 +211,20 @@ static void *serve(void *arg)
     return NULL;
 }
 
+/* Whether a mount of ours is there already, which another one would hide. */
+static bool is_mounted(const char *dir)
+{
+    char *path = realpath(dir, NULL);
+    FILE *mounts = path ? setmntent("/proc/self/mounts", "r") : NULL;
+    bool found = false;
+    for (struct mntent *entry; mounts && !found && (entry = getmntent(mounts));)
+        found = strcmp(entry->mnt_type, "fuse.millrace") == 0 && strcmp(entry->mnt_dir, path) == 0;
+    if (mounts)
+        endmntent(mounts);
+    free(path);
+    return found;
+}
+
 /* Mounts, and does not serve yet. 0 or -1; session->fuse may be set in either case, and must be destroyed. */
 static int mount_it(struct session *session, const char *uri)
 {
@@ -220,6 +235,11 @@ static int mount_it(struct session *session, const char *uri)
         mr_error_set_errno(errnum, "cannot mount at %s", session->dir);
         if (errnum == ENOTCONN)
             mr_error_append("a mount that was killed is still there: fusermount3 -u %s", session->dir);
+        return -1;
+    }
+    if (is_mounted(session->dir)) {
+        mr_error_set(MR_E_EXISTS, "a mount of millrace is at %s already: fusermount3 -u %s ends it", session->dir,
+                     session->dir);
         return -1;
     }
     if (access("/dev/fuse", F_OK) != 0) {

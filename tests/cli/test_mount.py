@@ -262,6 +262,16 @@ def test_unmounted_by_somebody(store: Server, mount: StartMount) -> None:
     assert mounted.process.wait(DEADLINE_S) == 0
 
 
+def test_a_second_one_would_hide_the_first(store: Server, mount: StartMount, tmp_path: Path) -> None:
+    mounted = mount("gs://bucket/")
+    (tmp_path / "link").symlink_to(mounted.dir)
+    command = [str(BIN / "millrace"), "mount", "gs://bucket/sub/", str(tmp_path / "link")]
+    second = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert second.returncode == 1
+    assert f"a mount of millrace is at {tmp_path}/link already" in second.stderr
+    assert (mounted.dir / "a").is_file()
+
+
 @pytest.mark.parametrize("what", ["a folder", "a file"])
 def test_it_ends_while_it_is_in_use(store: Server, mount: StartMount, tmp_path: Path, what: str) -> None:
     """By a process that does nothing with it: libfuse sees no end of the mount then."""
