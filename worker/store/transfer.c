@@ -188,6 +188,19 @@ static void warn(struct mr_transfer_engine *engine, const struct mr_stream *stre
                    engine->options.deadline_ms / 1000);
 }
 
+/* What a 429 or 503 says about how much may be sent. */
+static void learn_busy(struct mr_stream *stream, const struct mr_store_result *result)
+{
+    struct mr_transfer_engine *engine = stream->transfer->engine;
+    int64_t now = mr_http_now_ns(engine->http);
+    if (!result->rate_limited)
+        mr_flight_busy(&engine->flight, now, stream->sent_ns);
+    else if (stream->transfer->is_compose) /* there are too many composes, which says nothing about the rest */
+        engine->counters.compose_throttled++;
+    else if (!stream->in_part) /* else a smaller request is the remedy */
+        mr_rate_refused(&engine->rate, now, stream->sent_ns);
+}
+
 void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *result)
 {
     struct mr_transfer *transfer = stream->transfer;
@@ -199,12 +212,7 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     counters->egress += result->egress_limited != 0;
     if (result->status == 429 || result->status == 503) {
         counters->throttled++;
-        if (!result->rate_limited)
-            mr_flight_busy(&engine->flight, now, stream->sent_ns);
-        else if (transfer->is_compose) /* there are too many composes, which says nothing about the rest */
-            counters->compose_throttled++;
-        else
-            mr_rate_refused(&engine->rate, now, stream->sent_ns);
+        learn_busy(stream, result);
     }
     /* The store received other bytes than were sent, and has kept none of them. */
     bool corrupt = result->code == MR_E_CORRUPT;
@@ -246,6 +254,13 @@ void mr_stream_landed(struct mr_stream *stream)
         mr_http_timer_set(engine->http, &engine->pump, 0);
 }
 
+void mr_stream_progress(struct mr_stream *stream)
+{
+    stream->in_part = true;
+    stream->failures = 0;
+    stream->transfer->progress_ns = mr_http_now_ns(stream->transfer->engine->http);
+}
+
 int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result)
 {
     struct mr_transfer_engine *engine = stream->transfer->engine;
@@ -259,8 +274,7 @@ int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result
     /* Responses come in bursts: all requests that were in flight together were in flight when it was full. */
     mr_flight_good(&engine->flight, now, stream->received - stream->attempt_start,
                    engine->landed <= mr_transfer_limit(engine));
-    stream->failures = 0;
-    stream->transfer->progress_ns = now;
+    mr_stream_progress(stream);
     mr_http_poke(engine->http);
     return 0;
 }
@@ -444,6 +458,7 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
     };
     get.whole = get.offset == 0 && get.length == fetch->size;
     stream->attempt_start = stream->received;
+    stream->in_part = false;
     stream->fresh = false;
     transfer->engine->counters.class_b++;
     return mr_store_get(transfer->store, &get, on_get, stream);
@@ -683,6 +698,7 @@ struct mr_transfer_engine *mr_transfer_new(const struct mr_transfer_options *opt
     }
     engine->http = http;
     engine->pump.run = pump;
+    engine->batch_most = MR_STORE_BATCH_MAX;
     engine->options = (struct mr_transfer_options){
         .retry_base_ms = OR(options->retry_base_ms, 1000),
         .retry_cap_ms = OR(options->retry_cap_ms, 32000),

@@ -44,6 +44,7 @@ struct mr_stream {
     unsigned failures; /* in a row */
     unsigned stalls;   /* each doubles the time that it is given */
     bool fresh;        /* the next attempt takes a new connection */
+    bool in_part;      /* the request under way has done a part of what it was to do */
     int64_t sent_ns;
 };
 
@@ -81,6 +82,7 @@ struct mr_transfer_engine {
     struct mr_flight flight;                 /* how many may be */
     struct mr_rate rate;                     /* and how many in a second */
     unsigned landed;                         /* since the limit was last reached */
+    unsigned batch_most;                     /* names in a batch of deletes */
     struct mr_http_timer pump;               /* sends what is queued */
     int64_t warned_ns;                       /* of the last warning about repeats; 0: none yet */
     int64_t warned_egress_ns;                /* of the last one about egress bandwidth; 0: none yet */
@@ -104,6 +106,8 @@ void mr_transfer_end(struct mr_transfer *transfer);
 void mr_stream_queue(struct mr_stream *stream, bool in_front);
 /* Its request has ended, with any result. To be called first, or mr_stream_end, which calls it. */
 void mr_stream_landed(struct mr_stream *stream);
+/* A part of what its request was to do is done: the deadline and the waits count from here. */
+void mr_stream_progress(struct mr_stream *stream);
 /* Its request has ended: 0 if it succeeded; else -1: it is sent again later, or the transfer has failed and is
  * freed. */
 int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result);

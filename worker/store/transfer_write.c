@@ -293,14 +293,15 @@ struct mr_transfer *mr_transfer_compose(struct mr_transfer_engine *engine, struc
 struct batch {
     struct mr_transfer base; /* its strings: the names, each with its NUL */
     unsigned count, pending_count;
+    unsigned sent; /* the first of `pending`: the request under way */
     struct mr_store_name names[MR_STORE_BATCH_MAX];
     struct batch_item {
         struct mr_store_result result;
         char *text; /* of result */
         bool lost;  /* a response about it */
     } items[MR_STORE_BATCH_MAX];
-    unsigned pending[MR_STORE_BATCH_MAX];             /* items of the request under way */
-    struct mr_store_name request[MR_STORE_BATCH_MAX]; /* their names */
+    unsigned pending[MR_STORE_BATCH_MAX];             /* items without a final result */
+    struct mr_store_name request[MR_STORE_BATCH_MAX]; /* names of those sent */
 };
 
 static void close_batch(struct mr_transfer *transfer)
@@ -344,25 +345,56 @@ static bool take_answer(struct batch *batch, unsigned n, const struct mr_store_r
     return mr_code_retryable(result->code) && (mr_store_is_generation(batch->names[n].generation) || result->not_sent);
 }
 
-/* Sends again those that may succeed later. A name that was lost and no longer exists counts as deleted. */
+/* Takes the results of the request's names; those to be sent again are the first of `pending` then. Returns how many:
+ * 0, and why in *worst. */
+static unsigned take_answers(struct batch *batch, const struct mr_store_result *result,
+                             const struct mr_store_result *each, struct mr_store_result *worst)
+{
+    unsigned again = 0;
+    for (unsigned i = 0; i < batch->sent; i++) {
+        unsigned n = batch->pending[i];
+        const struct mr_store_result *one = each ? &each[i] : result;
+        if (!take_answer(batch, n, one))
+            continue;
+        if (worst->code == MR_OK || one->retry_after_ms > worst->retry_after_ms)
+            *worst = *one;
+        batch->pending[again++] = n;
+    }
+    unsigned unsent = batch->pending_count - batch->sent;
+    memmove(&batch->pending[again], &batch->pending[batch->sent], unsent * sizeof batch->pending[0]);
+    batch->pending_count = again + unsent;
+    return again;
+}
+
+/* A request of which names are refused, because there are too many a second, has shown how many are taken at once: the
+ * next ones of this engine carry no more. Each that was full, and done as a whole, adds one. */
+static void learn_size(struct batch *batch, unsigned done, bool names_refused)
+{
+    unsigned *most = &batch->base.engine->batch_most;
+    unsigned fits = done > 0 ? done : (batch->sent + 1) / 2;
+    if (names_refused && fits < *most)
+        *most = fits;
+    else if (done == *most && done < MR_STORE_BATCH_MAX)
+        ++*most;
+}
+
+/* Sends again those that may succeed later, and those that had no room. A name that was lost and no longer exists counts
+ * as deleted. */
 static void on_batch(void *arg, const struct mr_store_result *result, const struct mr_store_result *each)
 {
     struct mr_stream *stream = arg;
     struct batch *batch = (struct batch *)stream->transfer;
     struct mr_store_result worst = {.code = MR_OK, .text = "", .status = 200};
-    unsigned left = 0;
-    for (unsigned i = 0; i < batch->pending_count; i++) {
-        unsigned n = batch->pending[i];
-        const struct mr_store_result *one = each ? &each[i] : result;
-        if (!take_answer(batch, n, one))
-            continue;
-        if (worst.code == MR_OK || one->retry_after_ms > worst.retry_after_ms)
-            worst = *one;
-        batch->pending[left++] = n;
-    }
-    batch->pending_count = left;
+    unsigned again = take_answers(batch, result, each, &worst);
+    learn_size(batch, batch->sent - again, each && worst.rate_limited);
+    if (again < batch->sent)
+        mr_stream_progress(stream);
     if (mr_stream_end(stream, &worst) != 0) /* those that are left: again, or they keep their errors */
         return;
+    if (batch->pending_count > 0) {
+        mr_stream_queue(stream, true);
+        return;
+    }
     report_batch(batch);
     mr_transfer_end(&batch->base);
 }
@@ -370,10 +402,12 @@ static void on_batch(void *arg, const struct mr_store_result *result, const stru
 static struct mr_store_call *send_batch(struct mr_stream *stream)
 {
     struct batch *batch = (struct batch *)stream->transfer;
-    for (unsigned i = 0; i < batch->pending_count; i++)
+    unsigned most = batch->base.engine->batch_most;
+    batch->sent = batch->pending_count < most ? batch->pending_count : most;
+    for (unsigned i = 0; i < batch->sent; i++)
         batch->request[i] = batch->names[batch->pending[i]];
-    batch->base.engine->counters.deletes += batch->pending_count;
-    return mr_store_delete_batch(batch->base.store, batch->request, batch->pending_count, on_batch, stream);
+    batch->base.engine->counters.deletes += batch->sent;
+    return mr_store_delete_batch(batch->base.store, batch->request, batch->sent, on_batch, stream);
 }
 
 static void fail_batch(struct mr_transfer *transfer, const struct mr_store_result *result)

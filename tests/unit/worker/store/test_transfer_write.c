@@ -393,6 +393,34 @@ START_TEST(parts_of_a_batch)
 }
 END_TEST
 
+/* Names that are refused for the rate of requests come in smaller batches, which grow again. */
+START_TEST(batches_that_are_too_much)
+{
+    static const struct bucket_step script[] = {
+        {OP_BATCH, PART_STATUS, 429, 0, NULL}, {OP_BATCH, WELL, 0, 0, NULL}, {OP_BATCH, WELL, 0, 0, NULL},
+        {OP_BATCH, WELL, 0, 0, NULL},          {OP_BATCH, WELL, 0, 0, NULL}, {OP_BATCH, PART_STATUS, 429, 0, NULL}};
+    play(STEPS(script));
+    put_names(5, 0);
+    delete_names(5); /* 4 of 5, and the one */
+    ck_assert_uint_eq(names_left(5), 0);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->deletes, 6);
+    put_names(11, 0);
+    delete_names(11); /* 4, 5, 2 */
+    ck_assert_uint_eq(names_left(11), 0);
+    ck_assert_uint_eq(bucket.count[OP_BATCH], 2 + 3);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->deletes, 6 + 11);
+    put_names(1, 0);
+    delete_names(1); /* that none was taken says the same */
+    ck_assert_uint_eq(bucket.count[OP_BATCH], 5 + 2);
+    put_names(100, 0);
+    delete_names(100); /* 2, 3, ... 13, 10 */
+    for (unsigned i = 0; i < 100; i++)
+        ck_assert_int_eq(last.each[i], MR_OK);
+    ck_assert_uint_eq(names_left(100), 0);
+    ck_assert_uint_eq(bucket.count[OP_BATCH], 7 + 13);
+}
+END_TEST
+
 START_TEST(no_batches_there)
 {
     static const int status[] = {404, 405, 501};
@@ -553,6 +581,7 @@ int main(void)
     tcase_add_test(tc, deletes_that_fail);
     tcase_add_loop_test(tc, a_batch_is_repaired, 0, COUNT(repaired));
     tcase_add_test(tc, parts_of_a_batch);
+    tcase_add_test(tc, batches_that_are_too_much);
     tcase_add_loop_test(tc, no_batches_there, 0, 3);
     tcase_add_test(tc, a_batch_that_is_refused);
     tcase_add_test(tc, the_requests);
