@@ -72,6 +72,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also the tests with the marker `nightly`")
 
 
+class FailuresAtOnce:
+    """A failure is in the log as it happens: a run that is killed has no report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal:
+            terminal.write_line(f"\nfailed ({report.when}): {report.nodeid}\n{report.longreprtext}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # What has a longer limit of its own begins first: the last to end shall not be alone.
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
