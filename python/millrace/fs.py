@@ -141,7 +141,12 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return self._type(path) == "file"
 
     def isdir(self, path: str) -> bool:
-        return self._type(path) == "directory"
+        try:
+            return self._type(path) == "directory"
+        except PermissionError:
+            if self._batch.pairs is None:
+                raise
+            return False  # the name that an object is to have: who writes it need not be allowed to list
 
     def _type(self, path: str) -> str | None:
         try:

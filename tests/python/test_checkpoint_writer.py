@@ -29,6 +29,7 @@ import millrace
 from millrace import checkpoint
 from millrace._errors import from_code
 from millrace.checkpoint import _save, _writer
+from millrace.fs import GSFileSystem
 from tests.conftest import ROOT, Server, our_processes, start_devstore
 from tests.python.checkpoint_places import CONFIG, MIB, PART, Place, bucket_place, folder_place
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
@@ -439,6 +440,13 @@ def test_who_may_not_list(tmp_path: Path, millrace_bin: Path, monkeypatch: pytes
             file.write(b"second")
         with millrace.open("gs://bkt/name") as read:
             assert read.read() == b"first"
+        (tmp_path / "local").write_bytes(b"third")
+        files = GSFileSystem(skip_instance_cache=True)
+        files.put(str(tmp_path / "local"), "gs://bkt/put")
+        files.cp("gs://bkt/put", "gs://bkt/copied")
+        assert files.cat_file("bkt/copied") == b"third"
+        with pytest.raises(PermissionError, match="gs://bkt/no"):
+            files.isdir("gs://bkt/no")
     finally:
         assert started.stop() == 0
         store.stop()
