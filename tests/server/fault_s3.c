@@ -394,7 +394,7 @@ static void batch(struct fault_s3 *s3, struct reply *reply, const struct fault_r
         if (step->fault == LEAVE_OUT && n + 1 == all)
             break;
         struct s3_object *object = fault_s3_find(s3, name);
-        const char *error = step->fault == PART_STATUS && n == 0                   ? "InternalError"
+        const char *error = step->fault == PART_STATUS && n == 0 ? (step->status == 503 ? "SlowDown" : "InternalError")
                             : object && etag[0] && strcmp(object->etag, etag) != 0 ? "PreconditionFailed"
                                                                                    : NULL;
         if (!error && object)

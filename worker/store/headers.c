@@ -74,33 +74,48 @@ static void take_hash(struct mr_http_headers *headers, const char *value, size_t
     }
 }
 
-/* Seconds, or a date, which is compared with this machine's clock. A date in the past counts as missing. */
-static void take_retry_after(struct mr_http_headers *headers, const char *value, size_t length)
+/* Seconds since 1970; 0: it is no date. */
+static int64_t date_of(const char *value, size_t length)
 {
     char date[64];
-    uint64_t seconds = 0;
-    if (only_u64(value, length, &seconds) != 0) {
-        if (length >= sizeof date)
-            return;
-        memcpy(date, value, length);
-        date[length] = 0;
-        time_t at = curl_getdate(date, NULL), now = time(NULL);
-        if (at == (time_t)-1 || at <= now)
-            return;
-        seconds = (uint64_t)(at - now);
-    }
+    if (length >= sizeof date)
+        return 0;
+    memcpy(date, value, length);
+    date[length] = 0;
+    time_t at = curl_getdate(date, NULL);
+    return at > 0 ? (int64_t)at : 0;
+}
+
+static void put_retry_after(struct mr_http_headers *headers, uint64_t seconds)
+{
     headers->retry_after_ms = 1000u * (unsigned)(seconds < RETRY_AFTER_MAX_S ? seconds : RETRY_AFTER_MAX_S);
+}
+
+/* A date of Retry-After is by the server's clock, which Date tells; without that, by this machine's. One in the past
+ * counts as missing. */
+static void compare_dates(struct mr_http_headers *headers)
+{
+    int64_t now_s = headers->date_s ? headers->date_s : (int64_t)time(NULL);
+    if (headers->retry_date_s)
+        put_retry_after(headers, headers->retry_date_s > now_s ? (uint64_t)(headers->retry_date_s - now_s) : 0);
+}
+
+/* Seconds, or a date. */
+static void take_retry_after(struct mr_http_headers *headers, const char *value, size_t length)
+{
+    uint64_t seconds;
+    if (only_u64(value, length, &seconds) == 0) {
+        put_retry_after(headers, seconds);
+    } else {
+        headers->retry_date_s = date_of(value, length);
+        compare_dates(headers);
+    }
 }
 
 static void take_date(struct mr_http_headers *headers, const char *value, size_t length)
 {
-    char date[64];
-    if (length >= sizeof date)
-        return;
-    memcpy(date, value, length);
-    date[length] = 0;
-    time_t at = curl_getdate(date, NULL);
-    headers->date_s = at > 0 ? (int64_t)at : 0;
+    headers->date_s = date_of(value, length);
+    compare_dates(headers);
 }
 
 int64_t mr_http_headers_modified_s(const struct mr_http_headers *headers)

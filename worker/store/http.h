@@ -102,6 +102,7 @@ struct mr_http_headers {
     struct mr_checksum checksum;
     bool composite;
     unsigned retry_after_ms; /* Retry-After in seconds or as a date; 0: none */
+    int64_t retry_date_s;    /* that date, in seconds since 1970; 0: none */
     int64_t date_s;          /* Date, in seconds since 1970; 0: none */
     bool has_kept;           /* Range of a 308: the upload session keeps `kept` bytes */
     uint64_t kept;

@@ -233,7 +233,12 @@ static int send(struct s3_call *call, const struct s3_session *session, const st
     if (chunk->probe)
         return probe(call);
     if (chunk->offset != session->kept || session->count >= MR_UPLOAD_PARTS_MAX) {
-        mr_error_set(MR_E_USAGE, "an upload to S3 has %u parts at most, one after the other", MR_UPLOAD_PARTS_MAX);
+        char uri[400];
+        mr_error_set(MR_E_USAGE,
+                     "%s: an upload to S3 has %u parts at most, which are %llu bytes where the size is not known "
+                     "before: write a file, and copy that",
+                     mr_store_uri(call->base.store, uri, sizeof uri, call->name.data, call->name.length),
+                     MR_UPLOAD_PARTS_MAX, (unsigned long long)session->kept);
         return -1;
     }
     if (chunk->length == 0) { /* all parts are there */

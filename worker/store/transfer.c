@@ -458,7 +458,6 @@ static struct mr_store_call *send_get(struct mr_stream *stream)
     };
     get.whole = get.offset == 0 && get.length == fetch->size;
     stream->attempt_start = stream->received;
-    stream->in_part = false;
     stream->fresh = false;
     transfer->engine->counters.class_b++;
     return mr_store_get(transfer->store, &get, on_get, stream);
@@ -524,6 +523,7 @@ static void send_stream(struct mr_stream *stream)
     mr_rate_sent(&engine->rate, stream->sent_ns);
     transfer->attempts++;
     engine->counters.requests++;
+    stream->in_part = false;
     stream->call = transfer->ops->send(stream);
     if (stream->call) {
         stream->state = MR_STREAM_SENT;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "worker/store/transfer_write_impl.h"
 
 #define CHUNK_BYTES  (UINT64_C(16) << 20)
@@ -57,7 +58,8 @@ static bool can_rewind(const struct upload *upload)
     return upload->request.read ? upload->request.rewind != NULL : upload->fd_start >= 0;
 }
 
-/* Reads as much from the source as the buffer takes. 0, or -1 with mr_error. */
+/* Reads as much from the source as the buffer takes; the time that it waits for it is not the store's. 0, or -1 with
+ * mr_error. */
 static int fill(struct upload *upload)
 {
     uint64_t size = upload->request.size;
@@ -88,6 +90,7 @@ static int fill(struct upload *upload)
         upload->ended = n == 0;
         upload->crc = mr_crc32c(upload->crc, upload->buffer + upload->filled, (size_t)n);
         upload->filled += (size_t)n;
+        upload->write.base.progress_ns = mr_clock_mono_ns();
     }
     return 0;
 }

@@ -137,11 +137,8 @@ static void on_undone(void *arg, const struct mr_store_result *result)
         return;
     }
     mr_stream_landed(stream);
-    if (!done) {
-        size_t n = strlen(write->text);
-        snprintf(write->text + n, sizeof write->text - n, " (that failed: %s)", result->text);
-    }
-    mr_transfer_fail(&write->base, &write->refused);
+    write->undone = done;
+    mr_transfer_fail(&write->base, done ? &write->refused : result);
 }
 
 struct mr_store_call *mr_write_send(struct mr_stream *stream)
@@ -166,8 +163,12 @@ struct mr_store_call *mr_write_send(struct mr_stream *stream)
 void mr_write_fail(struct mr_transfer *transfer, const struct mr_store_result *result)
 {
     struct mr_write *write = (struct mr_write *)transfer;
-    /* The delete of a damaged object may fail for good: what is reported is that it was damaged. */
-    transfer->done.stat(transfer->arg, write->phase == MR_WRITE_UNDO ? &write->refused : result, NULL);
+    bool damaged = write->phase == MR_WRITE_UNDO;
+    if (damaged && !write->undone) { /* it is still there */
+        size_t n = strlen(write->text);
+        snprintf(write->text + n, sizeof write->text - n, " (that failed: %s)", result->text);
+    }
+    transfer->done.stat(transfer->arg, damaged ? &write->refused : result, NULL);
 }
 
 void mr_write_string(struct mr_text *strings, const char *string, size_t length)
@@ -356,8 +357,10 @@ static unsigned take_answers(struct batch *batch, const struct mr_store_result *
         const struct mr_store_result *one = each ? &each[i] : result;
         if (!take_answer(batch, n, one))
             continue;
-        if (worst->code == MR_OK || one->retry_after_ms > worst->retry_after_ms)
+        unsigned longest_ms = one->retry_after_ms > worst->retry_after_ms ? one->retry_after_ms : worst->retry_after_ms;
+        if (worst->code == MR_OK || (one->rate_limited && !worst->rate_limited))
             *worst = *one;
+        worst->retry_after_ms = longest_ms;
         batch->pending[again++] = n;
     }
     unsigned unsent = batch->pending_count - batch->sent;
@@ -374,7 +377,7 @@ static void learn_size(struct batch *batch, unsigned done, bool names_refused)
     unsigned fits = done > 0 ? done : (batch->sent + 1) / 2;
     if (names_refused && fits < *most)
         *most = fits;
-    else if (done == *most && done < MR_STORE_BATCH_MAX)
+    else if (!names_refused && done == batch->sent && done == *most && done < MR_STORE_BATCH_MAX)
         ++*most;
 }
 
@@ -415,8 +418,15 @@ static void fail_batch(struct mr_transfer *transfer, const struct mr_store_resul
     struct batch *batch = (struct batch *)transfer;
     for (unsigned i = 0; i < batch->pending_count; i++) {
         struct batch_item *item = &batch->items[batch->pending[i]];
-        if (item->result.code == MR_OK) /* it was never sent */
-            set_result(item, result);
+        if (item->result.code != MR_OK)
+            continue;
+        const struct mr_store_name *name = &batch->names[batch->pending[i]];
+        char uri[400], text[1200];
+        mr_store_uri(transfer->store, uri, sizeof uri, name->name, name->name_length);
+        snprintf(text, sizeof text, "%s: the deletion was not sent: %.700s", uri, result->text);
+        struct mr_store_result unsent = *result;
+        unsent.text = text;
+        set_result(item, &unsent);
     }
     report_batch(batch);
 }

@@ -26,6 +26,7 @@ struct mr_write {
     uint64_t size;
     uint32_t crc32c;
     struct mr_store_result refused; /* the first result, during a look-up or delete */
+    bool undone;                    /* a damaged object is gone again */
     char text[1024];
 };
 

@@ -31,6 +31,7 @@ extern struct answer {
     char storage_class[40];
     enum mr_code each[MR_STORE_BATCH_MAX];
     char first_text[1300]; /* of each[0] */
+    char last_text[1300];  /* of the last one */
 } last;
 
 /* Callbacks: they fill in `last`. on_batch takes the number of names, an unsigned, as its argument; the others none. */

@@ -559,6 +559,13 @@ START_TEST(header_lines)
     ck_assert_uint_eq(parse("Retry-After: 99999999").retry_after_ms, 3600000);
     ck_assert_uint_eq(parse("Retry-After: Wed, 21 Oct 2015 07:28:00 GMT").retry_after_ms, 0);
     ck_assert_uint_gt(parse("Retry-After: Wed, 21 Oct 2195 07:28:00 GMT").retry_after_ms, 0);
+    static const char *const by_the_server[] = {"Date: Wed, 21 Oct 2015 07:27:55 GMT",
+                                                "Retry-After: Wed, 21 Oct 2015 07:28:00 GMT"};
+    for (unsigned i = 0; i < 2; i++) {
+        h = parse(by_the_server[i]);
+        mr_http_headers_line(&h, by_the_server[1 - i], strlen(by_the_server[1 - i]));
+        ck_assert_uint_eq(h.retry_after_ms, 5000);
+    }
     ck_assert(parse("x-guploader-response-body-transformations: gunzipped").gunzipped);
     ck_assert(parse("content-encoding: GZIP\r\n").gzip && parse("Content-Encoding: aws-chunked, gzip").gzip);
     ck_assert(parse("x-goog-stored-content-encoding: gzip").gzip && parse("Content-Encoding:x-gzip ").gzip);

@@ -337,6 +337,13 @@ START_TEST(batches)
     check_done(DELETE_IT);
     ck_assert_uint_eq(s3.count[OP_BATCH], 3);
     ck_assert(sent(OP_BATCH, "Content-MD5: "));
+    static const struct bucket_step slow[] = {{OP_BATCH, PART_STATUS, 503, 0, NULL}};
+    script(STEPS(slow)); /* the first of two is told to slow down */
+    uint64_t throttled = mr_transfer_counters(engine)->throttled;
+    perform(DELETE_IT);
+    check_done(DELETE_IT);
+    ck_assert_uint_eq(mr_transfer_counters(engine)->throttled, throttled + 1);
+    ck_assert_uint_eq(s3.count[OP_BATCH], 2);
     fault_s3_put(&s3, "a", data, 10);
     struct mr_store_name old = {"a", 1, mr_s3_generation("\"old\""), "\"old\""};
     unsigned one = 1;

@@ -9,6 +9,7 @@
 #include "base/checksum.h"
 #include "base/clock.h"
 #include "store_scene.h"
+#include "worker/store/transfer_impl.h"
 
 #define CHUNK MR_STORE_CHUNK
 #define SIZE  (5u * CHUNK + 777)
@@ -18,6 +19,7 @@ static unsigned char data[SIZE];
 /* What the upload reads from, and how far it is. */
 static struct source {
     uint64_t size, at, most; /* most: bytes a read */
+    int64_t takes_ns;        /* each read, as the deadline sees it */
     int fails_at, rewound;
     uint64_t progress;
     unsigned progress_calls;
@@ -35,6 +37,7 @@ static int64_t read_data(void *arg, void *buffer, size_t size)
         n = from->most;
     memcpy(buffer, data + from->at, n);
     from->at += n;
+    engine->transfers->progress_ns -= from->takes_ns;
     return (int64_t)n;
 }
 
@@ -273,6 +276,29 @@ START_TEST(one_fault_is_repaired)
 }
 END_TEST
 
+/* The time that a pipe takes is not the store's: its first failure is repeated. */
+START_TEST(a_slow_source)
+{
+    static const struct bucket_step script[] = {
+        {OP_INSERT, ANSWER_STATUS, 503, 0, NULL},
+        {OP_BEGIN, ANSWER_STATUS, 503, 0, NULL},
+        {OP_CHUNK, WELL, 0, 0, NULL},
+        {OP_CHUNK, ANSWER_STATUS, 503, 0, NULL},
+    };
+    play(STEPS(script));
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t size = i == 0 ? 100 : 2 * CHUNK;
+        struct mr_transfer_upload_request request = an_upload(size, 0);
+        source.takes_ns = 200 * MR_SECOND_NS; /* the deadline is 100 s */
+        run(&request);
+        check_good(size);
+        fault_bucket_remove(&bucket, "x");
+    }
+    ck_assert_uint_eq(bucket.count[OP_INSERT], 2);
+    ck_assert_uint_eq(bucket.count[OP_BEGIN], 2);
+}
+END_TEST
+
 START_TEST(a_lost_end_of_a_session_that_is_gone)
 {
     static const struct bucket_step script[] = {
@@ -438,6 +464,7 @@ int main(void)
     tcase_add_loop_test(tc, all_sizes, 0, COUNT(sizes));
     tcase_add_test(tc, from_a_file_and_a_pipe);
     tcase_add_test(tc, a_source_that_fails);
+    tcase_add_test(tc, a_slow_source);
     tcase_add_loop_test(tc, one_fault_is_repaired, 0, COUNT(repaired));
     tcase_add_test(tc, a_lost_end_of_a_session_that_is_gone);
     tcase_add_test(tc, a_session_that_is_gone_for_good);

@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "store_scene.h"
+#include "worker/store/transfer_impl.h"
 
 static void open_for(enum bucket_fault fault)
 {
@@ -230,6 +231,19 @@ START_TEST(other_bytes_than_were_sent)
 }
 END_TEST
 
+START_TEST(other_bytes_that_stay)
+{
+    static struct bucket_step script[1000] = {{OP_INSERT, WRONG_CRC, 0, 0, NULL}};
+    for (int i = 1; i < 1000; i++)
+        script[i] = (struct bucket_step){OP_DELETE, ANSWER_STATUS, 503, 0, NULL};
+    open_store(fault_server_host(server), 100);
+    play(STEPS(script));
+    insert("mine", 0);
+    check_failure(MR_E_CORRUPT, "was deleted again (that failed: gs://bucket/x: ");
+    check_body("x", "mine");
+}
+END_TEST
+
 START_TEST(an_object_that_cannot_be_looked_up)
 {
     static const struct bucket_step script[] = {{OP_INSERT, RESET_AFTER, 0, 0, NULL},
@@ -421,6 +435,28 @@ START_TEST(batches_that_are_too_much)
 }
 END_TEST
 
+/* The deadline ends a batch of which some were not sent: each error is of its own name. */
+START_TEST(a_batch_that_is_not_sent_whole)
+{
+    static struct bucket_step script[1000];
+    for (int i = 0; i < 1000; i++)
+        script[i] = (struct bucket_step){OP_BATCH, i == 0 ? PART_STATUS : ANSWER_STATUS, 429, 0, NULL};
+    open_store(fault_server_host(server), 100);
+    play(STEPS(script));
+    put_names(2, 0);
+    delete_names(2); /* one fits from now on */
+    ck_assert_int_eq(last.each[1], MR_OK);
+    put_names(2, 0);
+    delete_names(2);
+    for (unsigned i = 0; i < 2; i++)
+        ck_assert_int_eq(last.each[i], MR_E_BUSY);
+    ck_assert_msg(strncmp(last.last_text, "gs://bucket/n/1 &: the deletion was not sent: gs://bucket: ", 30) == 0, "%s",
+                  last.last_text);
+    ck_assert_ptr_nonnull(strstr(last.last_text, "429"));
+    ck_assert(engine->rate.limit > 0); /* what is refused whole lowers the rate, also after a part was done */
+}
+END_TEST
+
 START_TEST(no_batches_there)
 {
     static const int status[] = {404, 405, 501};
@@ -575,6 +611,7 @@ int main(void)
     tcase_add_test(tc, exists_or_changed);
     tcase_add_test(tc, somebody_else_was_first);
     tcase_add_test(tc, other_bytes_than_were_sent);
+    tcase_add_test(tc, other_bytes_that_stay);
     tcase_add_test(tc, an_object_that_cannot_be_looked_up);
     tcase_add_loop_test(tc, without_a_precondition_nothing_is_repeated, 0, COUNT(once));
     tcase_add_test(tc, what_never_left_is_repeated);
@@ -582,6 +619,7 @@ int main(void)
     tcase_add_loop_test(tc, a_batch_is_repaired, 0, COUNT(repaired));
     tcase_add_test(tc, parts_of_a_batch);
     tcase_add_test(tc, batches_that_are_too_much);
+    tcase_add_test(tc, a_batch_that_is_not_sent_whole);
     tcase_add_loop_test(tc, no_batches_there, 0, 3);
     tcase_add_test(tc, a_batch_that_is_refused);
     tcase_add_test(tc, the_requests);
