@@ -236,6 +236,9 @@ class Arenas:
         self._workers: list[Any] = []  # the processes that may use it
         self._owner = 0  # whose children they are
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_arena": None, "_workers": []}  # a copy has none yet
+
     def next(self, loader: torch.utils.data.DataLoader[Any]) -> Arena | None:
         """For the workers that start next. None: there are none, or no memory may be used."""
         arena, self._arena = self._arena, None
@@ -287,6 +290,10 @@ class Transported(torch.utils.data.DataLoader[Any]):
     _millrace_own_arenas: Arenas | None = None  # None: of one that was made by calling this class
     _millrace_device: Any = None  # what the user said
     _millrace_copier: Any = None  # the thread of the last iteration that brought batches there
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins without what an iteration has left here: workers that live on, a thread."""
+        return {**self.__dict__, "_iterator": None, "_millrace_copier": None}
 
     @property
     def _millrace_arenas(self) -> Arenas:

@@ -95,7 +95,7 @@ class TextFile(WholeOrNothing, io.TextIOWrapper):
 
     def abort(self) -> None:
         buffer: Any = self.buffer
-        (buffer.close if isinstance(buffer, File) else buffer.abort)()
+        (buffer.abort if "r" not in self.mode else buffer.close)()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         buffer = self.buffer

@@ -7,7 +7,6 @@ import logging
 import multiprocessing
 import os
 import sys
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from . import _arguments, _shuffle, _torch
 from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error
+from ._handed import HandedKey
 from ._progress import MAX_EPOCH, Progress
 from ._ring import Plan
 from ._stream import Stream, Transform
@@ -68,9 +68,10 @@ class IterableDataset(Dataset):
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
         self.batch_size = _arguments.batch_size(batch_size)
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
+        self._pickled_in: tuple[int, int, int] | None = None  # the process, and the rank and world that it had
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
-        self._key = uuid.uuid4().hex  # see _handed_key
+        self._key = HandedKey()
         super().__init__(source, transform, on_error, window, writable, decompress, format)
         self._tail = chosen_tail or self._source.tail
 
@@ -134,28 +135,33 @@ class IterableDataset(Dataset):
         self._progress.load(state, self._source, self._shuffle.in_blocks)
         if self._source.number != before:  # workers that live on read the listing before
             self._source.put_loop(self._handed_key(), LISTING_LEFT)
-            self._key = uuid.uuid4().hex
+            self._key = HandedKey()
         self._source.put_loop(self._handed_key(), self._loop(self.batch_size or 1))
 
     def _handed_key(self) -> str:
-        """Under which the loop's process hands the epoch to its DataLoader workers. Not to those of another process
-        that has inherited the data set, such as another rank."""
-        parent = multiprocessing.parent_process() if _torch.worker() is not None else None
-        return f"{self._key}-{os.getpid() if parent is None else parent.pid}"
+        return self._key.of(in_worker=_torch.worker() is not None)
 
     def _pickled(self) -> dict[str, Any]:
-        # A worker has no torch.distributed of its own to ask.
-        return {**self.__dict__, "_rank_arguments": _arguments.resolve_rank(*self._rank_arguments)}
+        return {**self.__dict__, "_pickled_in": (os.getpid(), *_arguments.resolve_rank(*self._rank_arguments))}
+
+    def _rank(self) -> tuple[int, int]:
+        """(rank, world). A process that got the data set pickled may be a worker, which has no torch.distributed to
+        ask: then they are its parent's. It may as well be a rank, whose parent has none."""
+        found = _arguments.resolve_rank(*self._rank_arguments)
+        parent = multiprocessing.parent_process() if self._pickled_in is not None else None
+        if self._pickled_in is not None and parent is not None and parent.pid == self._pickled_in[0]:
+            return self._pickled_in[1:] if _torch.worker() is not None or found == (0, 1) else found
+        return found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> IterableDataset:
         """A data set of its own: what is set or loaded here does not move it."""
         copied = copy.copy(self)
         memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo), _key=uuid.uuid4().hex)
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied
 
     def _loop(self, batch: int) -> Loop:
-        rank, world = _arguments.resolve_rank(*self._rank_arguments)
+        rank, world = self._rank()
         at = self._progress
         return Loop(at.epoch, at.cursor, at.seed, batch, world, rank, *(at.blocks or ()))
 

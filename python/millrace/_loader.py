@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -21,6 +20,7 @@ from ._connection import Loop
 from ._draws import Draws
 from ._epochs import Epochs
 from ._errors import Error
+from ._handed import HandedKey
 from ._iterable import Failed, IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
 from ._progress import MAX_EPOCH, Progress, listing_of, number
@@ -463,6 +463,9 @@ class _Planned(_BatchSource):
         self.progress = Progress(seed)
         self._plan: Plan | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plan": None}  # of a copy: its loop makes one
+
     def rank(self) -> tuple[int, int]:
         return _arguments.resolve_rank(*self._ranks)
 
@@ -505,7 +508,10 @@ class _Iterated(_Planned):
 
     def __init__(self, dataset: IterableDataset, batch: int | None, tail: str) -> None:
         super().__init__(dataset, batch, tail, dataset._shuffle, dataset._progress.seed, dataset._rank_arguments)
-        self._key = uuid.uuid4().hex
+        self._key = HandedKey()
+
+    def rank(self) -> tuple[int, int]:
+        return self._dataset._rank()
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         steps = _Steps(self._dataset, self._key, self._batch, self._tail, workers["num_workers"])
@@ -513,7 +519,8 @@ class _Iterated(_Planned):
 
     def begin(self) -> int:
         steps = super().begin()
-        self._dataset._source.put_loop(self._key, self._loop())  # for workers that live on: read as they open lanes
+        # For workers that live on: read as they open lanes.
+        self._dataset._source.put_loop(self._key.of(in_worker=False), self._loop())
         return steps
 
 
@@ -521,14 +528,15 @@ class _Steps(torch.utils.data.IterableDataset[Any]):
     """What the inner loader iterates in each worker: lists of samples, a list a step. Without workers of its own the
     loop's process makes them all, also where that is a worker of another loader."""
 
-    def __init__(self, dataset: IterableDataset, key: str, batch: int, tail: str, workers: int) -> None:
+    def __init__(self, dataset: IterableDataset, key: HandedKey, batch: int, tail: str, workers: int) -> None:
         self._dataset, self._key, self._batch, self._tail, self._workers = dataset, key, batch, tail, workers
 
     def __iter__(self) -> Iterator[list[Any]]:
         worker, workers = (_torch.worker() if self._workers else None) or (0, 1)
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
         try:
-            stream = self._dataset._stream(self._key, loop, self._tail, required=True)
+            key = self._key.of(in_worker=self._workers > 0 and _torch.worker() is not None)
+            stream = self._dataset._stream(key, loop, self._tail, required=True)
         except Exception as error:
             if self._workers == 0 or _torch.worker() is None:
                 raise

@@ -34,18 +34,21 @@ def measure(
 
     Milliseconds a batch: loader_ms, step_ms, both_ms (the loop as it is), first_ms (until a loop has its first batch);
     wait_ms = both_ms - step_ms, which a loader that costs nothing would save. A loader with state_dict has the same
-    state afterwards, and begins its next epoch there. ValueError where the loader gives fewer than two batches.
+    state afterwards, also if step raises, and begins its next epoch there. ValueError where the loader gives fewer than
+    two batches.
     """
     count = _arguments.integer("batches", batches, 2, 1 << 31)
     save, load = getattr(loader, "state_dict", None), getattr(loader, "load_state_dict", None)
     state = save() if save is not None and load is not None else None
-    alone, kept = _run(loader, count, None)
-    replayed, _ = _run([kept] * alone.batches, alone.batches, step)
-    if state is not None and load is not None:
-        load(state)
-    both, _ = _run(loader, count, step)
-    if state is not None and load is not None:
-        load(state)
+    try:
+        alone, kept = _run(loader, count, None)
+        replayed, _ = _run([kept] * alone.batches, alone.batches, step)
+        if state is not None and load is not None:
+            load(state)
+        both, _ = _run(loader, count, step)
+    finally:
+        if state is not None and load is not None:
+            load(state)
     found = {
         "batches": both.batches,
         "loader_ms": alone.ms(),

@@ -18,7 +18,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timezone
 from glob import has_magic
 from itertools import accumulate, groupby, islice
@@ -157,9 +157,10 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: Any) -> list[Any]:
         """One level. refresh=True lists again, also if a listing is kept."""
         name = self._strip_protocol(path)
-        if self._changes != _changes.count:
+        changes = _changes.count
+        if self._changes != changes:
             self.dircache.clear()
-            self._changes = _changes.count
+            self._changes = changes
         entries = None if refresh else self.dircache.get(name)
         if entries is None:
             folder = self._folder_uri(path)
@@ -168,7 +169,8 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 entry = self.info(path)
                 return [entry] if detail else [entry["name"]]
             entries = [self._entry(item) for item in items if item["uri"] != folder and item["uri"] != folder + "/"]
-            self.dircache[name] = entries
+            if changes == _changes.count:  # another thread has written nothing meanwhile
+                self.dircache[name] = entries
         return list(entries) if detail else [entry["name"] for entry in entries]
 
     def find(
@@ -176,7 +178,10 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     ) -> Any:
         """All files below a path: one listing, however deep (with maxdepth one for each folder)."""
         if maxdepth is not None:
-            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+            below = super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+            if self._batch.pairs is not None and detail:
+                self._batch.folders.update(each for each, entry in below.items() if entry["type"] == "directory")
+            return below
         name = self._strip_protocol(path)
         found: dict[str, dict[str, Any]] = {}
         folders: dict[str, dict[str, Any]] = {}
@@ -192,6 +197,14 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if withdirs:
             found = {**folders, **found}
         return {each: found[each] for each in sorted(found)} if detail else sorted(found)
+
+    def du(
+        self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any
+    ) -> Any:
+        """The bytes of all files below a path, or with total=False of each by its name. As many listings as find."""
+        found = self.find(path, maxdepth=maxdepth, withdirs=withdirs, detail=True, **kwargs)
+        sizes = {name: entry["size"] for name, entry in found.items()}
+        return sum(sizes.values()) if total else sizes
 
     @staticmethod
     def _parents(name: str, top: str) -> Iterator[str]:
@@ -656,8 +669,14 @@ def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | E
         number, size = found.find(uri)
         start, stop, _ = which.indices(size)
         if stop - start == size > block:
-            with File(uri, found, found.range_reader(uri, False)) as file:
-                yield i, file.read()
+            try:
+                with File(uri, found, found.range_reader(uri, False)) as file:
+                    data: bytes | Exception = file.read()
+            except SupervisorGone:
+                raise
+            except OSError as error:
+                data = error
+            yield i, data
         else:
             rest.append(i)
             ranges.append(Range(number, start, stop))
@@ -666,9 +685,13 @@ def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | E
 
 @contextlib.contextmanager
 def _local_file(path: str) -> Iterator[Any]:
-    """A file that gets its name once it is whole."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    """A file that gets its name once it is whole. What is no file, such as a pipe or a device, is written into."""
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not target.is_file():
+        with target.open("wb") as out:
+            yield out
+        return
+    part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("wb") as out:
             yield out
@@ -681,7 +704,12 @@ def _local_file(path: str) -> Iterator[Any]:
 def _together(at_once: int, do: Callable[[Any], None], items: Iterable[Any]) -> None:
     """All of them, though one fails; then the first failure."""
     with ThreadPoolExecutor(at_once) as pool:
-        results = [pool.submit(do, item) for item in items]
+        try:
+            results = [pool.submit(do, item) for item in items]
+            wait(results)
+        except BaseException:  # Ctrl-C: those that have not begun never do
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     for result in results:
         result.result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import pickle
 import threading
@@ -18,7 +19,7 @@ from google.api_core.exceptions import Forbidden, NotFound
 from google.cloud import storage
 
 from millrace import _supervisor, checkpoint
-from millrace.dataflux import dataflux_checkpoint
+from millrace.dataflux import _storage, dataflux_checkpoint
 from millrace.dataflux.dataflux_checkpoint import DatafluxCheckpoint, DatafluxCheckpointBuffer
 from millrace.dataflux.lightning import (
     DatafluxLightningAsyncCheckpoint,
@@ -232,6 +233,19 @@ def test_a_buffer_that_seeks(emulator: Server) -> None:
     with pytest.raises(FileNotFoundError):
         lost.close()
     assert lost.closed
+
+
+def test_a_buffer_whose_bytes_are_refused(emulator: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        def write(self, data: Any) -> None:
+            raise PermissionError("no")
+
+    monkeypatch.setattr(_storage, "writer", lambda uri: contextlib.nullcontext(Refusing()))
+    buffer = DatafluxCheckpointBuffer(DatafluxCheckpoint("p", "bucket").bucket.blob("refused"))
+    buffer.write(b"bytes")
+    with pytest.raises(PermissionError, match="no"):
+        buffer.close()
+    assert buffer.closed
 
 
 REFUSED = [

@@ -27,7 +27,7 @@ import torch.distributed.checkpoint
 
 import millrace
 from millrace import checkpoint
-from millrace.dcp import StorageReader, StorageWriter, _layout
+from millrace.dcp import StorageReader, StorageWriter, _layout, _save
 from millrace.dcp._metadata import unpickled
 from millrace.dcp._tensor import find_storage, packed
 from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
@@ -265,6 +265,19 @@ def test_it_replaces_one_of_torchs(tmp_path: Path) -> None:
     dcp.save({"tensor": torch.ones(3)}, checkpoint_id=tmp_path, storage_writer=dcp.FileSystemWriter(tmp_path))
     save({"tensor": torch.zeros(3)}, tmp_path)
     assert "__0_0.distcp" not in names(str(tmp_path)) and len(names(str(tmp_path))) == 2
+
+
+def test_what_was_before_cannot_be_removed(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(uris: Any) -> Any:
+        raise MemoryError("no process can be started")
+
+    save({"tensor": torch.ones(3)}, place)
+    monkeypatch.setattr(_save, "remove_each", refuse)
+    save({"tensor": torch.zeros(3)}, place)
+    assert same(load({"tensor": torch.ones(3)}, place)["tensor"], torch.zeros(3))
+    assert "1 of 1 old objects are still there: no process can be started" in caplog.text
 
 
 def test_overwrite_false_refuses(place: str) -> None:

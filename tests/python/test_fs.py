@@ -7,8 +7,11 @@ import gzip
 import io
 import os
 import pickle
+import signal
+import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,10 @@ import fsspec.tests.abstract as abstract
 import pytest
 
 import millrace
+from millrace import _file
 from millrace import fs as millrace_fs
+from millrace.checkpoint import _objects
+from tests.serve import DEADLINE_S
 
 from .stores import MIB, Stores, running, stores
 
@@ -407,3 +413,100 @@ def test_after_a_fork_and_pickled(stores: Stores, system: Any) -> None:
         os._exit(0 if same else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert pickle.loads(pickle.dumps(system)).cat_file("bucket/forked") == b"data"
+
+
+# ---- what fails, and what comes between ----
+
+
+def test_a_large_object_that_fails_takes_no_other_with_it(
+    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"bucket/one-fails/{name}" for name in ("a", "big", "c")]
+    for name in names:
+        stores.put(name.partition("/")[2], bytes(9 * MIB) if name.endswith("big") else b"small")
+
+    def read(self: Any, size: int = -1) -> bytes:
+        raise millrace.Error("big: no")
+
+    monkeypatch.setattr(_file.File, "read", read)
+    assert system.cat(names, on_error="omit") == {names[0]: b"small", names[2]: b"small"}
+    found = system.cat_ranges(names, None, None)
+    assert found[0] == found[2] == b"small" and isinstance(found[1], millrace.Error)
+    with pytest.raises(millrace.Error, match="big: no"):
+        system.cat(names)
+
+
+def test_a_listing_that_was_begun_before_a_write_is_not_kept(
+    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"bucket/between-{system.scheme}"
+    system.pipe_file(f"{root}/x/old", b"")
+    system.pipe_file(f"{root}/y/old", b"")
+    listed = _objects.listed
+
+    def write_meanwhile(*arguments: Any, **named: Any) -> Any:
+        items = list(listed(*arguments, **named))
+        monkeypatch.setattr(_objects, "listed", listed)
+        system.pipe_file(f"{root}/x/new", b"")
+        system.ls(f"{root}/y", detail=False)
+        return items
+
+    monkeypatch.setattr(_objects, "listed", write_meanwhile)
+    assert system.ls(f"{root}/x", detail=False) == [f"{root}/x/old"]
+    assert system.ls(f"{root}/x", detail=False) == [f"{root}/x/new", f"{root}/x/old"]
+
+
+def test_an_exception_in_a_compressed_text(stores: Stores, system: Any) -> None:
+    stores.put("text.gz", gzip.compress(b"hello"))
+    with pytest.raises(KeyError, match="mine"), system.open("bucket/text.gz", "rt", compression="gzip") as file:
+        raise KeyError("mine")
+    assert file.closed
+    with pytest.raises(KeyError, match="mine"), system.open("bucket/never.gz", "wt", compression="gzip") as file:
+        raise KeyError("mine")
+    assert not system.exists("bucket/never.gz")
+
+
+def test_get_file_to_what_is_no_file(stores: Stores, system: Any, tmp_path: Path) -> None:
+    stores.put("got", b"hello")
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe").read_bytes)
+        system.get_file("bucket/got", str(tmp_path / "pipe"))
+        assert read.result() == b"hello" and (tmp_path / "pipe").is_fifo()
+    (tmp_path / "file").write_bytes(b"before")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    system.get_file("bucket/got", str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_bytes() == b"hello"
+    system.get_file("bucket/got", str(tmp_path / ("n" * 255)))
+    assert (tmp_path / ("n" * 255)).read_bytes() == b"hello"
+
+
+def test_rm_of_a_pattern_that_folders_match_too(stores: Stores, system: Any) -> None:
+    root = f"bucket/pattern-{system.scheme}"
+    for name in ("one", "two", "folder/three"):
+        system.pipe_file(f"{root}/{name}", b"123")
+    assert system.du(root) == 9 and system.du(root, total=False)[f"{root}/one"] == 3
+    system.rm(f"{root}/*")
+    assert system.find(root) == [f"{root}/folder/three"]
+
+
+def test_an_interrupt_ends_what_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled, done = threading.Event(), []
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def note(self: Any, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        shutdown(self, wait=False, cancel_futures=cancel_futures)
+        if cancel_futures:
+            cancelled.set()
+        shutdown(self, wait=wait)
+
+    def do(number: int) -> None:
+        done.append(number)
+        if number == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            cancelled.wait(DEADLINE_S)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", note)
+    with pytest.raises(KeyboardInterrupt):
+        millrace_fs._together(1, do, range(100))
+    assert done == [0]

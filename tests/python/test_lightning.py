@@ -27,7 +27,7 @@ except ImportError:
 import millrace
 import millrace.lightning
 from millrace import checkpoint
-from millrace.lightning import CheckpointIO
+from millrace.lightning import CheckpointIO, _checkpoint_io
 from millrace.lightning._location import local, location
 from tests.conftest import Server, start_devstore
 from tests.python import lightning_program
@@ -264,6 +264,25 @@ def test_a_failed_save_is_raised_at_the_end_and_keeps_the_one_before(folder: str
         trainer(io, every_step("gs://no-such-bucket/run", -1)).fit(Model(), loader())
     with contextlib.suppress(FileNotFoundError):
         io.teardown()  # those that were under way
+
+
+def test_a_removal_that_fails_hides_no_failed_save(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    def refuse(place: str) -> None:
+        removed.append(place)
+        raise PermissionError(place)
+
+    removed: list[str] = []
+    monkeypatch.setattr(_checkpoint_io, "remove", refuse)
+    io = CheckpointIO(wait=False)
+    io.save_checkpoint({}, "gs://no-such-bucket/3")
+    io._removals += [("1", []), ("2", [])]
+    with pytest.raises(FileNotFoundError, match="no-such-bucket"):
+        io.teardown()
+    assert removed == ["1", "2"]
+    io._removals.append(("3", []))
+    with pytest.raises(PermissionError, match="3"):
+        io.teardown()
+    io.teardown()
 
 
 class Failed:

@@ -283,6 +283,9 @@ def test_measure(capsys: pytest.CaptureFixture[str]) -> None:
     state = loader.state_dict()
     found = millrace.measure(loader, lambda batch: time.sleep(SLOW_S), 5)
     assert loader.state_dict() == state
+    with pytest.raises(ZeroDivisionError):
+        millrace.measure(loader, lambda batch: 1 // 0, 5)
+    assert loader.state_dict() == state
     assert found["batches"] == 5 and found["loader_ms"] >= 4 * SLOW_S * 1e3 and found["step_ms"] >= SLOW_S * 1e3
     assert found["both_ms"] >= 5 * SLOW_S * 1e3 and found["wait_ms"] > 0 and found["first_ms"] > 0
     lines = capsys.readouterr().out.splitlines()

@@ -65,8 +65,9 @@ class DatafluxCheckpointBuffer(io.BytesIO):
             return
         try:
             prefer(_config.client_settings(self.blob.client))
-            with _storage.writer(f"gs://{self.blob.bucket.name}/{self.blob.name}") as file:
-                file.write(self.getbuffer())
+            # Not in the traceback of a failure: what has a view cannot be closed.
+            with _storage.writer(f"gs://{self.blob.bucket.name}/{self.blob.name}") as file, self.getbuffer() as view:
+                file.write(view)
         finally:
             super().close()
 

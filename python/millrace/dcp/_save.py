@@ -317,7 +317,10 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         """The new checkpoint is whole: what cannot be removed costs money and does no other harm."""
         if not names:
             return
-        failures = remove_each(save.object(name) for name in names)
+        try:
+            failures: Sequence[Exception] = remove_each(save.object(name) for name in names)
+        except Exception as error:
+            failures = [error] * len(names)
         if failures:
             log.warning(
                 "%s: %d of %d old objects are still there: %s", save.uri, len(failures), len(names), failures[0]

@@ -102,7 +102,12 @@ class CheckpointIO(_Base):  # type: ignore[misc]
             elif any(save.exception() is not None for save in saves):
                 log.warning("%s is kept: a checkpoint that was to follow it could not be saved", place)
             else:
-                remove(place)
+                try:
+                    remove(place)
+                except Exception as error:
+                    if failure is not None:
+                        log.error("%s could not be removed: %s", place, error)
+                    failure = failure or error
         if failure is not None:
             raise failure
 
