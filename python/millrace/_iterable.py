@@ -148,10 +148,10 @@ class IterableDataset(Dataset):
         """(rank, world). A process that got the data set pickled may be a worker, which has no torch.distributed to
         ask: then they are its parent's. It may as well be a rank, whose parent has none."""
         found = _arguments.resolve_rank(*self._rank_arguments)
-        parent = multiprocessing.parent_process() if self._pickled_in is not None else None
-        if self._pickled_in is not None and parent is not None and parent.pid == self._pickled_in[0]:
-            return self._pickled_in[1:] if _torch.worker() is not None or found == (0, 1) else found
-        return found
+        parent = multiprocessing.parent_process()
+        if self._pickled_in is None or parent is None or parent.pid != self._pickled_in[0]:
+            return found
+        return self._pickled_in[1:] if _torch.worker() is not None or found == (0, 1) else found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> IterableDataset:
         """A data set of its own: what is set or loaded here does not move it."""

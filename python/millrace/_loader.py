@@ -456,18 +456,14 @@ class _Planned(_BatchSource):
         tail: str,
         shuffle: Shuffle,
         seed: int,
-        ranks: tuple[int | None, int | None],
     ) -> None:
         self._dataset, self._batch, self._tail = dataset, batch or 1, tail
-        self._shuffle, self._ranks = shuffle, ranks
+        self._shuffle = shuffle
         self.progress = Progress(seed)
         self._plan: Plan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plan": None}  # of a copy: its loop makes one
-
-    def rank(self) -> tuple[int, int]:
-        return _arguments.resolve_rank(*self._ranks)
 
     def _loop(self, cursor: int | None = None) -> Loop:
         """Of the iteration that would begin now, or from that cursor of the present epoch."""
@@ -507,7 +503,7 @@ class _Iterated(_Planned):
     _dataset: IterableDataset
 
     def __init__(self, dataset: IterableDataset, batch: int | None, tail: str) -> None:
-        super().__init__(dataset, batch, tail, dataset._shuffle, dataset._progress.seed, dataset._rank_arguments)
+        super().__init__(dataset, batch, tail, dataset._shuffle, dataset._progress.seed)
         self._key = HandedKey()
 
     def rank(self) -> tuple[int, int]:
@@ -519,8 +515,8 @@ class _Iterated(_Planned):
 
     def begin(self) -> int:
         steps = super().begin()
-        # For workers that live on: read as they open lanes.
-        self._dataset._source.put_loop(self._key.of(in_worker=False), self._loop())
+        key = self._key.of(in_worker=False)
+        self._dataset._source.put_loop(key, self._loop())  # for workers that live on: read as they open lanes
         return steps
 
 
@@ -532,13 +528,14 @@ class _Steps(torch.utils.data.IterableDataset[Any]):
         self._dataset, self._key, self._batch, self._tail, self._workers = dataset, key, batch, tail, workers
 
     def __iter__(self) -> Iterator[list[Any]]:
-        worker, workers = (_torch.worker() if self._workers else None) or (0, 1)
+        ours = _torch.worker() if self._workers else None
+        worker, workers = ours or (0, 1)
         loop = self._dataset._loop(self._batch)  # for the size of the window; what the main process put decides
         try:
-            key = self._key.of(in_worker=self._workers > 0 and _torch.worker() is not None)
+            key = self._key.of(in_worker=ours is not None)
             stream = self._dataset._stream(key, loop, self._tail, required=True)
         except Exception as error:
-            if self._workers == 0 or _torch.worker() is None:
+            if ours is None:
                 raise
             return Failed(error)
         return _timing.each(stream.batches(worker, workers), stream.lane)
@@ -551,9 +548,12 @@ class _Mapped(_Planned):
 
     def __init__(self, dataset: MapDataset, order: _Order, workers: int) -> None:
         seed = _arguments.integer("seed", 0 if order.seed is None else order.seed, 0, _arguments.MAX_SEED)
-        ranks = _arguments.rank_pair(order.rank, order.world_size)
-        super().__init__(dataset, order.batch, order.tail or dataset._source.tail, _shuffle_of(order), seed, ranks)
+        self._ranks = _arguments.rank_pair(order.rank, order.world_size)
+        super().__init__(dataset, order.batch, order.tail or dataset._source.tail, _shuffle_of(order), seed)
         self._workers = workers
+
+    def rank(self) -> tuple[int, int]:
+        return _arguments.resolve_rank(*self._ranks)
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         depth = look_ahead(self._dataset, self._batch)

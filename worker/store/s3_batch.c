@@ -122,13 +122,11 @@ static void take_error(struct s3_call *call, unsigned i, const char *word, const
     enum mr_code code = mr_s3_code(call, 400, word);
     mr_store_uri(call->base.store, uri, sizeof uri, batch->names[i].name, batch->names[i].name_length);
     snprintf(text, sizeof text, "%s: %.60s: %.300s", uri, word, message);
-    bool slow = strcmp(word, "SlowDown") == 0;
-    struct mr_store_result result = {.code = code,
-                                     .text = text,
-                                     .status = code == MR_E_CHANGED ? 412
-                                               : slow               ? 503
-                                                                    : 400,
-                                     .rate_limited = slow};
+    struct mr_store_result result = {.code = code, .text = text, .status = code == MR_E_CHANGED ? 412 : 400};
+    if (strcmp(word, "SlowDown") == 0) { /* as where the whole request is answered so */
+        result.status = 503;
+        result.rate_limited = true;
+    }
     take_result(batch, i, &result);
 }
 

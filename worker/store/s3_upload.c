@@ -232,7 +232,11 @@ static int send(struct s3_call *call, const struct s3_session *session, const st
 {
     if (chunk->probe)
         return probe(call);
-    if (chunk->offset != session->kept || session->count >= MR_UPLOAD_PARTS_MAX) {
+    if (chunk->offset != session->kept) {
+        mr_error_set(MR_E_USAGE, "the parts of an upload to S3 are sent one after the other");
+        return -1;
+    }
+    if (session->count >= MR_UPLOAD_PARTS_MAX) {
         char uri[400];
         mr_error_set(MR_E_USAGE,
                      "%s: an upload to S3 has %u parts at most, which are %llu bytes where the size is not known "

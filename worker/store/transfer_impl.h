@@ -44,7 +44,7 @@ struct mr_stream {
     unsigned failures; /* in a row */
     unsigned stalls;   /* each doubles the time that it is given */
     bool fresh;        /* the next attempt takes a new connection */
-    bool in_part;      /* the request under way has done a part of what it was to do */
+    bool in_part;      /* the request under way has done something of what it was to do */
     int64_t sent_ns;
 };
 

@@ -55,7 +55,7 @@ void on_batch(void *arg, const struct mr_store_result *result, const struct mr_s
         ck_assert_int_eq(each[i].text[0] != 0, each[i].code != MR_OK);
     }
     snprintf(last.first_text, sizeof last.first_text, "%s", each[0].text);
-    snprintf(last.last_text, sizeof last.last_text, "%s", each[*(unsigned *)arg - 1].text);
+    snprintf(last.last_text, sizeof last.last_text, "%s", each[count - 1].text);
 }
 
 void on_bucket(void *arg, const struct mr_store_result *result, const struct mr_store_bucket *seen)
