@@ -6,6 +6,7 @@
 #define MR_BASE_PROCESS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /*
  * First in main(). Occupies descriptors 0 to 2 where they are closed, so that no segment or socket gets their numbers;
@@ -25,6 +26,8 @@ bool mr_process_lacks_descriptors(void);
 /* In a forked child, before exec of a program that is not ours: signals as they were before mr_process_begin.
  * Async-signal-safe. */
 void mr_process_restore_signals(void);
+/* A number of the program in this process: others after an exec, the same after a fork. */
+uint64_t mr_process_image(void);
 /* For the message about a fork that failed: which limit it met, or "". */
 const char *mr_process_limit(int errnum);
 

@@ -166,6 +166,33 @@ char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key)
     return out;
 }
 
+bool mr_uri_is_endpoint(const char *text)
+{
+    const char *separator = strstr(text, "://"), *host = separator ? separator + 3 : text;
+    size_t scheme = separator ? (size_t)(separator - text) : 0, length;
+    if (separator && !(scheme == 4 && strncasecmp(text, "http", 4) == 0) &&
+        !(scheme == 5 && strncasecmp(text, "https", 5) == 0))
+        return false;
+    if (strpbrk(text, " \t\r\n?#@"))
+        return false;
+    if (host[0] == '[') {
+        length = strspn(host + 1, "0123456789abcdefABCDEF:.") + 1;
+        if (host[length++] != ']')
+            return false;
+    } else {
+        length = strcspn(host, ":/");
+    }
+    const char *rest = host + length;
+    if (rest[0] == ':') {
+        size_t digits = strspn(rest + 1, "0123456789");
+        long port = strtol(rest + 1, NULL, 10);
+        if (digits == 0 || digits > 5 || port < 1 || port > 65535)
+            return false;
+        rest += 1 + digits;
+    }
+    return length > 0 && (rest[0] == '\0' || rest[0] == '/');
+}
+
 bool mr_uri_is_loopback(const char *endpoint)
 {
     const char *separator = strstr(endpoint, "://");

@@ -35,6 +35,8 @@ const char *mr_uri_root(enum mr_scheme scheme, const char *bucket, char out[MR_U
 /* malloc'ed "gs://bucket/key" (file: "file:///path"). key may be NULL for none. */
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key);
 
+/* Is this "[http[s]://]host[:port]", or the same with a path? */
+bool mr_uri_is_endpoint(const char *text);
 /* Is the host of "host[:port]" or "http[s]://host[:port]" this machine by its name alone: localhost, 127.*, [::1]? */
 bool mr_uri_is_loopback(const char *endpoint);
 /* Would credentials for this endpoint cross a network in clear text: http:// to another machine? */

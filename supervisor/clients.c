@@ -59,14 +59,26 @@ static void clients_forget(struct mr_client_peer *client)
 }
 
 /* Ends the connection and records the process's end; settle takes the client off its lanes. */
-static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
+static void clients_gone(struct mr_client_peer *client)
 {
-    struct mr_client_peer *client = OWNER(watch, process);
-    (void)epoll_events;
     mr_log_debug("client process %d has ended", (int)client->pid);
     disconnect(client);
     mr_events_unwatch(&client->supervisor->events, &client->process);
     client->gone = true;
+}
+
+static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
+{
+    (void)epoll_events;
+    clients_gone(OWNER(watch, process));
+}
+
+/* Programs that ran in the process before this one (exec) have ended, as if the process had. */
+static void end_earlier_programs(const struct mr_client_peer *client)
+{
+    for (struct mr_client_peer *other = client->supervisor->clients.first; other; other = other->next)
+        if (other->pid == client->pid && other->greeted && other->image != client->image && !other->gone)
+            clients_gone(other);
 }
 
 /* Ends what one client had, as far as its connection or process has ended. True when anything has changed; the client
@@ -121,8 +133,11 @@ bool mr_clients_settle(struct mr_supervisor *s)
 /* True when the connection continues. */
 static bool serve_one(struct mr_client_peer *client, struct mr_msg_in *in)
 {
-    if (mr_requests_handle(client, in) == 0)
+    if (mr_requests_handle(client, in) == 0) {
+        if (in->type == MR_MSG_HELLO)
+            end_earlier_programs(client);
         return true;
+    }
     bool broken = mr_error_code() == MR_E_PROTOCOL;
     if (broken)
         mr_log_warning("client process %d: %s", (int)client->pid, mr_error_text());

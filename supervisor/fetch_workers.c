@@ -16,7 +16,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "shm/memory/arena.h"
-#include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
 #define FIRST_BYTES         (UINT64_C(8) << 20) /* of an arena that grows, besides the reserve: made in a few ms */
@@ -253,6 +252,8 @@ static bool any_process(const struct mr_supervisor *s)
 static void fetch_workers_begin(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        close_slot(&f->slots[i]); /* first: an earlier division's pages are not available before */
     uint64_t largest = largest_object(s), available = mr_memory_available_bytes(), total = s->arena_bytes;
     if (arenas_grow(s))
         total = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes(), available);
@@ -270,7 +271,6 @@ static void fetch_workers_begin(struct mr_supervisor *s)
         return;
     }
     for (unsigned i = 0; i < f->count; i++) {
-        close_slot(&f->slots[i]);
         if (mr_arenas_make_line(&f->slots[i].line) != 0 || make_arena(s, &f->slots[i]) != 0) {
             fail_no_memory(s, mr_error_text());
             return;
@@ -391,7 +391,8 @@ static bool settle_memory(struct mr_supervisor *s)
 
 /* ---- messages to the workers ---- */
 
-/* DATASET and LANE for all that this process was not sent yet; then ARENA, which means: begin. */
+/* DATASET and LANE for all that this process was not sent yet; then ARENA, which means: begin. No lane that was there
+ * when it began may come behind that: its extents would be free memory to the process. */
 static void announce_to(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
@@ -410,7 +411,7 @@ static void announce_to(struct mr_child *child)
         if (!entry || entry->state == MR_LANE_DROPPING || (entry->sent_to & bit) ||
             entry->lane.division != s->fetch_workers.division) /* of older arenas, which no worker has any more */
             continue;
-        if (child->queue) { /* that it does not read (stopped?): once it does; no lane waits for it meanwhile */
+        if (child->queue && slot->arena_sent) { /* it does not read it (stopped?): later; no lane waits for it */
             s->lanes.any_unsent = true;
             break;
         }
@@ -583,8 +584,7 @@ static void started(struct mr_child *child)
 
 static bool is_poison_signal(int signal, bool oom)
 {
-    return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGILL || signal == SIGFPE ||
-           (signal == SIGKILL && oom);
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGILL || signal == SIGFPE || oom;
 }
 
 /* Recovers what the slot's process held, before the slot is started again. */
@@ -592,10 +592,8 @@ static void recover(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
     int signal = child->end.signal;
-    uint64_t oom_kills = mr_oom_kills();
-    bool oom = oom_kills > s->fetch_workers.oom_kills;
-    s->fetch_workers.oom_kills = oom_kills;
-    if (oom && signal == SIGKILL)
+    bool oom = signal == SIGKILL && mr_oom_just_now(&s->oom);
+    if (oom)
         mr_log_limited(&child->oom_logged, MR_LOG_ERROR,
                        "fetch worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
                        "fetch.connections, or raise the limit",
@@ -679,7 +677,6 @@ static const struct mr_child_role fetch_role = {.name = "fetch",
 int mr_fetch_workers_init(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
-    f->oom_kills = mr_oom_kills();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
         f->slots[i] = (struct mr_fetch_slot){.arena = MR_ARENA_FDS_NONE, .line = MR_WORKER_LINE_NONE};
     for (unsigned i = 0; i < s->config.fetch.workers && i < MR_PRODUCERS_MAX; i++)

@@ -47,7 +47,6 @@ struct mr_fetch_workers {
     uint32_t division;                   /* counts the divisions: lanes and descriptors name theirs */
     uint64_t arena_bytes, reserve_bytes; /* of each */
     uint64_t largest_bytes;              /* an object that is always sure of room */
-    uint64_t oom_kills;                  /* of our cgroup, at the last check */
     bool announce;                       /* there may be something that a process was not sent yet */
 };
 

@@ -63,6 +63,7 @@ static void due(struct mr_timer *timer)
 {
     struct mr_supervisor *s = MR_CONTAINER_OF(timer, mr_supervisor, heartbeat.timer);
     beat(s);
+    mr_oom_look(&s->oom);
     mr_batches_look(s);
     mr_limit_look(s);
     for (unsigned i = 0; i < s->listing.worker_count; i++)
@@ -77,6 +78,7 @@ static void due(struct mr_timer *timer)
 void mr_heartbeat_init(struct mr_supervisor *s)
 {
     s->heartbeat.timer.run = due;
+    mr_oom_init(&s->oom);
     beat(s);
 }
 

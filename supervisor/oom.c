@@ -10,3 +10,19 @@ uint64_t mr_oom_kills(void)
     mr_proc_read_cgroup("memory", "memory.events", "memory.oom_control", text, sizeof text);
     return mr_proc_keyed(text, "oom_kill");
 }
+
+void mr_oom_init(struct mr_oom *oom)
+{
+    oom->before = oom->last = mr_oom_kills();
+}
+
+void mr_oom_look(struct mr_oom *oom)
+{
+    oom->before = oom->last;
+    oom->last = mr_oom_kills();
+}
+
+bool mr_oom_just_now(const struct mr_oom *oom)
+{
+    return mr_oom_kills() > oom->before;
+}

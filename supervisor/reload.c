@@ -109,11 +109,13 @@ int mr_reload(struct mr_supervisor *s, char *text, size_t size)
     snprintf(text, size, "%s%s%s%s", changes.applied[0] != '\0' ? "applied: " : "nothing to apply", changes.applied,
              changes.later[0] != '\0' ? "; needs a new start: " : "", changes.later);
     mr_log_info("configuration reread: %s", text);
-    if (changes.applied[0] == '\0')
+    s->renewal_due |= changes.applied[0] != '\0';
+    if (!s->renewal_due)
         return 0;
     int fd = mr_config_to_fd(&s->config);
     if (fd < 0)
-        return -1;
+        return -1; /* the next reload does what this one could not */
+    s->renewal_due = false;
     close(s->config_fd);
     s->config_fd = fd;
     mr_log_set_level((enum mr_log_level)s->config.log.level);

@@ -25,9 +25,10 @@
 #include "base/log.h"
 #include "shm/control/runtime_folder.h"
 
-#define BACKLOG       128
-#define LOCK_ATTEMPTS 20
-#define LOCK_PAUSE_NS 5000000
+#define BACKLOG        128
+#define LOCK_ATTEMPTS  20
+#define LOCK_PAUSE_NS  5000000
+#define PLACE_ATTEMPTS 200
 
 /* Removes the folder of a run; what is in it is known. */
 static void remove_folder(const char *path)
@@ -214,6 +215,35 @@ static int remove_stale(const struct sockaddr_un *address)
     return -1;
 }
 
+/* The folder of a socket that the user named, locked while that is made or removed: another supervisor may do the same.
+ * Whoever may read the folder can lock it, so it is waited for only so long. -1: it is not locked. */
+static int lock_place(const char *socket_path)
+{
+    char place[sizeof((struct mr_run_folder *)NULL)->socket_path];
+    snprintf(place, sizeof place, "%s", socket_path);
+    char *slash = strrchr(place, '/');
+    if (!slash)
+        return -1;
+    slash[1] = '\0';
+    int fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && i < PLACE_ATTEMPTS; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return fd;
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Whether the path is the socket that we have made there. */
+static bool is_ours(const struct mr_run_folder *folder)
+{
+    struct stat status;
+    return lstat(folder->socket_path, &status) == 0 && status.st_dev == folder->socket_device &&
+           status.st_ino == folder->socket_inode;
+}
+
 /* The listening socket, which only our user can connect to. A socket file that no supervisor listens at is replaced. */
 static int listen_at(struct mr_run_folder *folder)
 {
@@ -236,7 +266,12 @@ static int listen_at(struct mr_run_folder *folder)
         close(fd);
         return -1;
     }
-    folder->have_socket = true;
+    struct stat status;
+    if (lstat(folder->socket_path, &status) == 0) {
+        folder->have_socket = true;
+        folder->socket_device = status.st_dev;
+        folder->socket_inode = status.st_ino;
+    }
     return fd;
 }
 
@@ -261,7 +296,10 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
     if (set_address(&address, socket_path) != 0 || (folder->path[0] != '\0' && write_pid(folder) != 0))
         goto fail;
     strcpy(folder->socket_path, socket_path);
+    int place = folder->path[0] == '\0' ? lock_place(socket_path) : -1;
     int fd = listen_at(folder);
+    if (place >= 0)
+        close(place);
     if (fd >= 0)
         return fd;
 fail:
@@ -271,8 +309,13 @@ fail:
 
 void mr_run_folder_close(struct mr_run_folder *folder)
 {
-    if (folder->have_socket)
-        unlink(folder->socket_path);
+    if (folder->have_socket) {
+        int place = folder->path[0] == '\0' ? lock_place(folder->socket_path) : -1;
+        if (is_ours(folder))
+            unlink(folder->socket_path);
+        if (place >= 0)
+            close(place);
+    }
     if (folder->have_pid) {
         char path[PATH_MAX + 16];
         snprintf(path, sizeof path, "%s/pid", folder->path);

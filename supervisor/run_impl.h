@@ -31,6 +31,7 @@
 #include "supervisor/listing.h"
 #include "supervisor/machine.h"
 #include "supervisor/meters.h"
+#include "supervisor/oom.h"
 #include "supervisor/reload.h"
 #include "supervisor/run_folder.h"
 #include "supervisor/tracing.h"
@@ -62,6 +63,7 @@ struct mr_supervisor {
     struct mr_board *board; /* written here alone */
     int board_fd;           /* read-only: what others get */
     int config_fd;          /* for workers */
+    bool renewal_due;       /* a changed configuration has not been sent to the workers */
     int life[2];            /* workers hold the read end: it ends with us */
     uint64_t arena_bytes;   /* of all fetch workers */
     int64_t started_ns;
@@ -75,6 +77,7 @@ struct mr_supervisor {
     struct mr_ckpt_lanes ckpt_lanes;
     struct mr_write_workers write_workers;
     struct mr_heartbeat heartbeat;
+    struct mr_oom oom;
     struct mr_clients clients;
     struct mr_batches batches;
     struct mr_meters meters;

@@ -257,8 +257,9 @@ static int init_signals(struct mr_supervisor *s)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         struct sigaction now;
-        /* Under nohup SIGHUP stays ignored, by us and by the command. */
-        if (wanted[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) != 0 || now.sa_handler != SIG_IGN)
+        bool may_stay = wanted[i] == SIGHUP || wanted[i] == SIGINT || wanted[i] == SIGQUIT;
+        /* Under nohup, and in the background of a script, they stay ignored, by us and by the command. */
+        if (!may_stay || sigaction(wanted[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN)
             sigaddset(&set, wanted[i]);
     }
     sigaddset(&set, SIGCHLD);

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "supervisor/ckpt_share.h"
-#include "supervisor/oom.h"
 #include "supervisor/run_impl.h"
 
 #define RETRY_MS 5000 /* how long OPEN_WRITER is answered with why nothing works, before the next attempt */
@@ -272,14 +271,12 @@ static void started(struct mr_child *child)
 static void recover(struct mr_child *child)
 {
     struct mr_supervisor *s = child->supervisor;
-    uint64_t oom_kills = mr_oom_kills();
-    if (oom_kills > s->write_workers.oom_kills && child->end.signal == SIGKILL)
+    if (child->end.signal == SIGKILL && mr_oom_just_now(&s->oom))
         mr_log_limited(
             &child->oom_logged, MR_LOG_ERROR,
             "write worker %u was killed because the memory limit was reached: lower checkpoint.arena_bytes or "
             "memory.arena_bytes, or raise the limit",
             child->slot);
-    s->write_workers.oom_kills = oom_kills;
     mr_ckpt_lanes_worker_died(s, child->slot);
 }
 
@@ -427,7 +424,6 @@ void mr_write_workers_init(struct mr_supervisor *s)
 {
     struct mr_write_workers *w = &s->write_workers;
     w->arena = MR_ARENA_FDS_NONE;
-    w->oom_kills = mr_oom_kills();
     for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
         w->slots[i] = (struct mr_write_slot){.line = MR_WORKER_LINE_NONE};
 }

@@ -41,7 +41,6 @@ struct mr_write_workers {
     enum mr_code fail_code; /* why the last attempt failed; OK */
     char fail_text[MR_CHILD_TEXT];
     int64_t failed_ns;
-    uint64_t oom_kills; /* of our cgroup, at the last check */
 };
 
 void mr_write_workers_init(struct mr_supervisor *s);

@@ -41,7 +41,7 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
     mine = json.dumps({"digest": digest, "objects": objects, "host": socket.gethostname(), "rank": _rank()})
     # A source that is listed again later in the same job is compared in another round, on all ranks.
     name = hashlib.sha256(f"{source}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    theirs = json.loads(found.compare_set(f"millrace/digest/{name}", "", mine))
+    theirs = json.loads(found.compare_set(f"digest/{name}", "", mine))
     if theirs["digest"] != digest:
         raise Error(
             f"{source}: rank {_rank()} on {socket.gethostname()} has {objects:,} objects (digest {digest[:12]}), "
@@ -55,16 +55,20 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
 def store() -> Any:
     """The process group's store, or None. In a forked process it is a connection of its own, for as long as it is kept.
 
-    The parent may be in a call of its connection, whose lock and bytes the two would share.
+    The parent may be in a call of its connection, whose lock and bytes the two would share. torchrun keeps one store
+    when it starts the ranks again, so what they wrote before is under another prefix.
     """
     found = _default_store()
-    if found is None or found is not _inherited:
-        return found
-    try:
-        return found.clone()
-    except (AttributeError, RuntimeError) as error:  # an older torch; or the job has ended
-        log.debug("what the ranks list is not compared in a forked process: %s", error)
+    if found is not None and found is _inherited:
+        try:
+            found = found.clone()
+        except (AttributeError, RuntimeError) as error:  # an older torch; or the job has ended
+            log.debug("what the ranks list is not compared in a forked process: %s", error)
+            return None
+    if found is None:
         return None
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return sys.modules["torch.distributed"].PrefixStore(f"millrace/{attempt}", found)
 
 
 def _default_store() -> Any:

@@ -16,6 +16,7 @@ FORMATS = ("objects", "tar")
 MAX_BATCH = 1 << 26
 MAX_SEED = (1 << 64) - 1
 MAX_WINDOW = 65536
+_COLLAPSED = re.compile(r"(gs|gcs|s3(?:\+[A-Za-z0-9.-]+)?|file):/(?!/)")
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
@@ -108,11 +109,21 @@ def _uri(value: Any) -> str:
         raise TypeError("a URI is a str, not bytes")
     if "\0" in text or not text:
         raise ValueError(f"{text!r} is not a URI")
+    text = uncollapsed(text)
     if "://" in text:
         return text
     # A path is the caller's: the supervisor may have another working folder. One that is no folder is a prefix.
     path = os.path.join(Path.cwd(), text)  # noqa: PTH118 (pathlib drops the slash)
     return f"{path}/" if Path(path).is_dir() and not path.endswith("/") else path
+
+
+def uncollapsed(text: str) -> str:
+    """The URI of which pathlib made text, such as "gs:/bucket/name"; else text. torch and Lightning make Paths too."""
+    collapsed = _COLLAPSED.match(text)
+    if collapsed is None:
+        return text
+    rest = text[collapsed.end() :]
+    return f"file:///{rest}" if collapsed[1] == "file" else f"{collapsed[1]}://{rest}"
 
 
 def is_name(source: Any) -> bool:

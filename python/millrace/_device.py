@@ -339,3 +339,6 @@ class DeviceIterator(Iterator[Any]):
         self.copier.stop()
         if shut_down is not None:
             shut_down()
+            # The thread may be waiting for a batch, which nobody will send: the end of the pipe wakes it.
+            with contextlib.suppress(AttributeError, OSError):
+                self._inner._worker_result_queue._writer.close()

@@ -134,7 +134,7 @@ class Epochs:
             return None
         mine = {key: found[key] for key in ("epoch", "step_s", "wait_s", "wait_share", "stage", "cause", "verdict")}
         mine |= {"rank": self._rank, "host": socket.gethostname()}
-        prefix = f"millrace/epoch/{self._key}"  # each rank rewrites its own: the store does not grow
+        prefix = f"epoch/{self._key}"  # each rank rewrites its own: the store does not grow
         try:
             store.set(f"{prefix}/{self._rank}", json.dumps(mine))
             if self._rank != 0:

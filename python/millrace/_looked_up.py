@@ -40,7 +40,7 @@ class LookedUp:
         """Looks up these URIs, one at least, all of one bucket: FileNotFoundError, PermissionError name one that is
         not to be had."""
         self.connection = connection
-        self._users = 1
+        self._users: set[RangeReader | None] = {None}  # None: who has made this
         self._opened = _open(connection, uris)
         self._number = self._opened.number
         try:
@@ -56,9 +56,10 @@ class LookedUp:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        self._users -= 1
-        if self._users == 0:
+    def close(self, reader: RangeReader | None = None) -> None:
+        """This user needs it no more. Twice is harmless, also by two threads at once."""
+        self._users.discard(reader)
+        if not self._users:
             self._opened.close()
 
     def find(self, uri: str) -> tuple[int, int]:
@@ -72,9 +73,9 @@ class LookedUp:
         return self.connection.client.block_bytes(self._number)
 
     def range_reader(self, uri: str, exact: bool) -> RangeReader:
-        """For one more user, who closes this after it."""
+        """For one more user, who calls close with it afterwards."""
         reader = self.connection.client.range_reader(self._number, self._index, self.find(uri)[0], uri, exact)
-        self._users += 1
+        self._users.add(reader)
         return reader
 
     def read(self, ranges: Iterable[Range]) -> Iterator[Piece]:

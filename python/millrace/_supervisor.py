@@ -333,13 +333,26 @@ def _first_connection(process: subprocess.Popen[bytes], folder: Path, command: l
             return connect(str(folder / SOCKET_NAME), 100)
         except SupervisorGone:
             if process.poll() is not None:
-                raise Error(
+                why = (
                     f"the private supervisor ended at once with status {process.returncode}; what it wrote to standard "
                     f"error says why ({' '.join(command)})"
-                ) from None
+                )
+                raise Error(_refused() or why) from None
             if time.monotonic() > deadline:
                 process.kill()
                 raise Error(f"the private supervisor did not start within {START_TIMEOUT_S:.0f} s") from None
+
+
+def _refused() -> str | None:
+    """What is wrong with the configuration that MILLRACE_CONFIG names: a notebook does not show standard error."""
+    path = os.environ.get("MILLRACE_CONFIG")
+    if not path:
+        return None
+    command = [str(find_program("millrace")), "check", "-c", path]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode == 0:
+        return None
+    return f"MILLRACE_CONFIG: {done.stderr.decode(errors='replace').strip().removeprefix('millrace[check] error: ')}"
 
 
 def toml_text(sections: dict[str, dict[str, Any]]) -> str:

@@ -308,8 +308,8 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if not isinstance(paths, list):
             raise TypeError(f"paths is a list, not {type(paths).__name__}")
         count = len(paths)
-        starts = starts if isinstance(starts, list) else [starts] * count
-        ends = ends if isinstance(ends, list) else [ends] * count
+        starts = list(starts) if isinstance(starts, Iterable) else [starts] * count
+        ends = list(ends) if isinstance(ends, Iterable) else [ends] * count
         if len(starts) != count or len(ends) != count:
             raise ValueError(f"{count} paths, {len(starts)} starts and {len(ends)} ends: there must be as many of each")
         slices = [(i, self._uri(path), slice(*bounds)) for i, (path, *bounds) in enumerate(zip(paths, starts, ends))]

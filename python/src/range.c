@@ -168,8 +168,8 @@ static int range_enter(RangeReader *self)
 {
     if (ring_refuse_reentry(self->user, "reader"))
         return -1;
-    if (!ring_lock(self->lock))
-        return ring_refuse_ending();
+    if (ring_lock_or_signal(self->lock, SLICE_MS)) /* another thread may read from a store that says nothing */
+        return -1;
     self->user = PyThread_get_thread_ident();
     return 0;
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "shm/control/msg.h"
 #include "shm/memory/segment.h"
 #include "shm/trace/trace.h"
@@ -308,6 +309,7 @@ static int hello(struct mr_client *client, const char *role)
     struct mr_msg_out *out = mr_msg_new(MR_MSG_HELLO);
     mr_msg_put_u64(out, "pid", (uint64_t)getpid());
     mr_msg_put_str(out, "role", role);
+    mr_msg_put_u64(out, "image", mr_process_image());
     struct mr_msg_in in;
     if (mr_client_call(client, out, &in) != 0)
         return -1;

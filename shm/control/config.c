@@ -433,6 +433,14 @@ static int check_cleartext(const struct mr_config *config)
     return -1;
 }
 
+static int check_url(const char *endpoint, const char *section)
+{
+    if (!endpoint[0] || mr_uri_is_endpoint(endpoint))
+        return 0;
+    mr_error_set(MR_E_CONFIG, "%s.endpoint = \"%.200s\" is not of the form http[s]://host[:port]", section, endpoint);
+    return -1;
+}
+
 static int check_encryption(const struct mr_config_s3 *s3, const char *section)
 {
     if (!s3->kms_key_id[0] || s3->encryption >= MR_S3_KMS)
@@ -464,12 +472,13 @@ static int check_endpoint(const struct mr_config *config, const struct mr_config
             }
         }
     }
-    return check_encryption(&endpoint->s3, section);
+    return check_url(endpoint->s3.endpoint, section) == 0 ? check_encryption(&endpoint->s3, section) : -1;
 }
 
 int mr_config_check(const struct mr_config *config)
 {
-    if (check_encryption(&config->s3, "s3") != 0)
+    if (check_url(config->gcs.endpoint, "gcs") != 0 || check_url(config->s3.endpoint, "s3") != 0 ||
+        check_encryption(&config->s3, "s3") != 0)
         return -1;
     for (size_t i = 0; i < config->endpoint_count; i++)
         if (check_endpoint(config, &config->endpoints[i]) != 0)

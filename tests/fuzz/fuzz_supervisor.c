@@ -251,7 +251,7 @@ static const struct {
     {"like", 0}, {"objects", 3}, {"pages", 1}, {"shards", 2}, {"shards_done", 1}, {"shard_bytes", 9}, {"passed", 4},
     {"last", 1}, {"level", 2}, {"deepest", 3}, {"bytes", 300}, {"largest", 100}, {"requests", 1}, {"stale", 0},
     {"code", 5}, {"dropped_folder", 0}, {"dropped_temporary", 0}, {"dropped_class", 0}, {"dropped_special", 0},
-    {"dropped_no_shard", 0}, {"dropped_damaged", 0},
+    {"dropped_no_shard", 0}, {"dropped_damaged", 0}, {"image", 1},
     // clang-format on
 };
 #define NUMBERS (sizeof numbers / sizeof *numbers)

@@ -51,6 +51,18 @@ def test_a_source_that_is_listed_again_has_another_turn(group: None) -> None:
         _agree.agree("train", 2, "bb", 1)
 
 
+def test_ranks_that_torchrun_starts_again_compare_anew(group: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store stays, and the bucket may have grown meanwhile."""
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    _agree.agree("train", 2, "aa", 1)
+    be_another_rank()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    _agree.agree("train", 2, "bb", 2)
+    be_another_rank()
+    with pytest.raises(millrace.Error, match=r"has 1 objects \(digest aa\).* has 2 \(digest bb\)"):
+        _agree.agree("train", 2, "aa", 1)
+
+
 def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parent is in a call of the process group's store all the while."""
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import millrace
+from millrace import _arguments
 from tests.python.conftest import Folder
 from tests.python.helpers import keep
 
@@ -147,3 +149,8 @@ def test_classes_of_the_extension_are_not_called(name: str) -> None:
 
     with pytest.raises(TypeError, match=f"{name} is not made by calling it"):
         getattr(_ring, name)()
+
+
+def test_paths_of_uris() -> None:
+    uris = ("gs://bucket/name.tar", "s3://bucket", "s3+other://bucket/a", "file:///data/a")
+    assert _arguments.uris([Path(uri) for uri in uris], True) == uris

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -26,8 +27,9 @@ import torch
 import millrace
 from millrace import checkpoint
 from millrace._connection import connect
+from millrace.checkpoint._reader import readers
 from tests.conftest import StartDevstore
-from tests.serve import Supervisor, start_supervisor, wait_for
+from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
 
 from .conftest import CONFIG, MakeFolder
 from .helpers import in_its_call, reads_alike
@@ -265,6 +267,18 @@ def test_a_closed_reader(socket: str, large: Path) -> None:
         assert (file.readable(), file.seekable(), file.writable()) == (True, True, False)
 
 
+def test_a_reader_that_two_threads_close(socket: str, large: Path, tmp_path: Path) -> None:
+    """Those that were opened with it go on."""
+    (tmp_path / "other").write_bytes(b"other")
+    one, other = readers([str(large), str(tmp_path / "other")])
+    opened = one._opened
+    one.close()
+    one._opened = opened  # as the second thread has found it
+    one.close()
+    assert other.read() == b"other"
+    other.close()
+
+
 def test_a_forked_child_cannot_read(socket: str, large: Path) -> None:
     file = checkpoint.reader(large)
     kept = file.read(100)
@@ -428,6 +442,7 @@ class Odd(BaseHTTPRequestHandler):
 
     data = random.Random(7).randbytes(3 * MIB + 1)
     hold = threading.Event()  # until then no bytes are sent
+    asked = threading.Event()
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -436,6 +451,7 @@ class Odd(BaseHTTPRequestHandler):
             crc = base64.b64encode(b"\0\0\0\1").decode()
             body = json.dumps({"name": "odd", "size": str(len(self.data)), "generation": "77", "crc32c": crc}).encode()
         else:
+            self.asked.set()
             self.hold.wait()
             if "Range" in self.headers:
                 first, last = (int(text) for text in self.headers["Range"][len("bytes=") :].split("-"))
@@ -460,6 +476,7 @@ def odd(tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> 
     started = start_supervisor(millrace_bin, tmp_path, f"http://127.0.0.1:{server.server_port}", CONFIG)
     monkeypatch.setenv("MILLRACE_SOCKET", str(started.socket))
     Odd.hold.clear()
+    Odd.asked.clear()
     yield Odd
     Odd.hold.set()
     assert started.stop() == 0, started.log.read_text()
@@ -487,6 +504,36 @@ def test_a_read_is_interrupted_by_a_signal(odd: type[Odd]) -> None:
             file.read(10)
         odd.hold.set()
         assert file.read(10) == odd.data[:10]
+
+
+@pytest.mark.parametrize("verb", ["close", "getvalue"])
+def test_a_wait_for_another_threads_read_is_interrupted(
+    odd: type[Odd], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    file = checkpoint.reader("gs://bucket/odd")
+    call = getattr(file, verb)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code is call.__func__.__code__:
+                raise KeyboardInterrupt
+            frame = frame.f_back
+
+    reading = threading.Thread(target=file.read, args=(10,))
+    reading.start()
+    assert odd.asked.wait(DEADLINE_S)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        odd.hold.set()
+        reading.join()
+    assert file.tell() == 10
+    file.close()
 
 
 @pytest.mark.parametrize("verb", ["read", "close"])

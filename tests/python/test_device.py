@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import os
 import threading
+import time
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
 from ctypes import c_ubyte
@@ -194,6 +195,21 @@ def test_an_early_end_does_not_leave_a_reader_behind(mock: Mock) -> None:
         before = made._millrace_copier
         check(made)
         assert not before.thread.is_alive()
+
+
+def test_an_end_while_nothing_comes(mock: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread waits for a batch of workers that are ended: it ends too."""
+
+    class Silent(Numbers):
+        def __getitem__(self, i: int) -> Any:
+            return super().__getitem__(i) if i < 4 else time.sleep(600)
+
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)  # how long it waits for a worker
+    batches = iter(millrace.transport(DataLoader(Silent(), 4, num_workers=1), device="cuda"))
+    next(batches)
+    batches._shutdown_workers()
+    batches.copier.thread.join(60)
+    assert not batches.copier.thread.is_alive()
 
 
 def sparse(layout: torch.layout, **more: Any) -> torch.Tensor:

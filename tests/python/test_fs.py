@@ -179,6 +179,7 @@ def test_slices_of_many(stores: Stores, system: Any) -> None:
     bounds = [(0, 10), (None, None), (-100, None), (MIB - 5, 3 * MIB + 5), (7, 7), (10 * MIB, 11 * MIB), (5, -5)]
     got = system.cat_ranges(["bucket/slices/large"] * len(bounds), *map(list, zip(*bounds)))
     assert got == [large[start:stop] for start, stop in bounds]
+    assert system.cat_ranges(["bucket/slices/large"] * 2, (1, 5), (3, 9)) == [large[1:3], large[5:9]]
     assert system.cat_file("bucket/slices/large", -10) == large[-10:]
     mixed = ["bucket/slices/1", "bucket/slices/none", "bucket/slices/2"]
     first, missing, last = system.cat_ranges(mixed, 0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,11 +20,16 @@ from tests.serve import (
     alive,
     children,
     kill_and_wait,
+    launch,
     listens,
     processes,
     wait_for,
     workers,
 )
+
+from .test_workers import MakeProgram, with_worker
+
+__all__ = ["with_worker"]  # a fixture
 
 
 def run(millrace: Path, config: Path, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -105,6 +111,40 @@ def test_socket_in_use(serve: StartServe, config: Path, millrace_bin: Path) -> N
     assert again.returncode == 1
     assert "a supervisor listens there" in again.stderr
     assert one.stat()["state"] == "running"
+
+
+def test_a_socket_of_another_one_is_left(serve: StartServe, config: Path, millrace_bin: Path, tmp_path: Path) -> None:
+    first = serve(config)
+    first.wait_ready()
+    first.socket.unlink()
+    second = launch(millrace_bin, config, first.socket, tmp_path / "second.log")
+    try:
+        second.wait_ready()
+        assert first.stop() == 0
+        assert second.stat()["state"] == "running"
+    finally:
+        second.kill()
+
+
+def test_several_that_find_a_socket_of_a_dead_one(millrace_bin: Path, config: Path, tmp_path: Path) -> None:
+    """One of them has it, and the others end."""
+    path = tmp_path / "socket"
+    for _ in range(5):
+        left = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        left.bind(str(path))
+        left.close()
+        command = [str(word) for word in (millrace_bin, "serve", "-q", "-c", config, "--socket", path)]
+        ones = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(3)]
+        wait_for(lambda: sum(one.poll() is None for one in ones) <= 1, "several serve")  # noqa: B023
+        for one in ones:
+            assert one.stdout is not None
+            with one.stdout:
+                if one.poll() is None:
+                    assert one.stdout.readline() and listens(path)
+                    one.terminate()
+                    assert one.wait(DEADLINE_S) == 0
+        assert sorted(one.returncode for one in ones) == [0, 1, 1]
+        assert not path.exists()
 
 
 def test_killed_supervisor(serve: StartServe, config: Path) -> None:
@@ -358,6 +398,19 @@ def test_nohup(millrace_bin: Path, config: Path, runtime: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "alive\n"
+
+
+def test_in_the_background_of_a_script(serve: StartServe, config: Path, with_worker: MakeProgram) -> None:
+    """A shell starts it with SIGINT and SIGQUIT ignored: a Ctrl-C is for the script alone."""
+    ignoring = with_worker("")
+    real = ignoring.rename(ignoring.with_name("real"))
+    ignoring.write_text(f"#!/bin/sh\ntrap '' INT QUIT\nexec {real} \"$@\"\n")
+    ignoring.chmod(0o755)
+    one = serve(config, program=ignoring)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        one.process.send_signal(number)
+    assert one.stop() == 0
+    assert "ending: signal TERM" in one.log.read_text()
 
 
 # ---- run folders ----

@@ -245,6 +245,36 @@ def test_a_killed_reader(serve: StartServe, config: Path) -> None:
     assert one.stat()["limit"]["stage"] == "idle"
 
 
+def test_a_program_that_starts_itself_anew(serve: StartServe, config: Path) -> None:
+    """By exec, in the same process: what the program before it had is free."""
+    config.write_text(config.read_text() + "[checkpoint]\narena_bytes = '20MiB'\n")
+    one = serve(config)
+    script = """
+    import os, sys, millrace.checkpoint
+    items = iter(millrace.IterableDataset("train", window=8))
+    lease = next(items)
+    writer = millrace.checkpoint.writer(f"{sys.argv[1]}/saved-{len(sys.argv)}")
+    writer.write(bytes(15 << 20))
+    if len(sys.argv) < 4:
+        os.execv(sys.executable, [sys.executable, "-c", os.environ["SCRIPT"], *sys.argv[1:], "again"])
+    writer.close()
+    print("done", flush=True)
+    sys.stdin.read()
+    """
+    script = textwrap.dedent(script)
+    reader = subprocess.Popen(
+        [sys.executable, "-c", script, config.parent],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "MILLRACE_SOCKET": str(one.socket), "SCRIPT": script},
+    )
+    assert reader.stdout is not None and reader.stdout.readline() == "done\n"
+    wait_for(lambda: len(one.stat()["lanes"]) == 1, "lanes of earlier programs stay")
+    assert [path.name for path in config.parent.glob("saved-*")] == ["saved-4"]
+    reader.communicate()
+
+
 def test_a_killed_reader_while_a_worker_is_stopped(serve: StartServe, config: Path) -> None:
     """The lane keeps its number until that worker has answered; the rest of it is free at once."""
     one = serve(config)

@@ -46,7 +46,7 @@ def message(kind: int, **fields: Any) -> bytes:
     return pack([VERSION, kind, fields])
 
 
-HELLO_MESSAGE = message(HELLO, pid=1, role="tool")
+HELLO_MESSAGE = message(HELLO, pid=1, role="tool", image=1)
 
 
 def answer(client: socket.socket) -> int:

@@ -109,6 +109,50 @@ def test_workers_see_the_end_of_the_life_pipe(serve: StartServe, config: Path, w
     wait_for(lambda: not alive(pid), "the worker lives on")
 
 
+LISTENER = f"""\
+    #!{sys.executable}
+    import os, socket, sys, time
+    if sys.argv[1] != "fetch" or not os.path.exists("{{there}}"):
+        os.execv("{{real}}", ["millrace-worker", *sys.argv[1:]])
+    link = socket.socket(fileno=3)
+    link.setblocking(True)
+    time.sleep(1)  # the socket is full
+    with open("{{there}}", "a") as out:
+        while True:
+            message, fds, _, _ = socket.recv_fds(link, 65536, 32)
+            print(message[2], file=out, flush=True)
+            for fd in fds:
+                os.close(fd)
+"""
+ARENA, LANE = 14, 16
+
+
+def test_a_new_worker_has_all_lanes_before_it_begins(
+    serve: StartServe, config: Path, with_worker: MakeProgram, millrace_bin: Path, tmp_path: Path, ring: Any
+) -> None:
+    """More of them than its socket takes at once."""
+    there, count = tmp_path / "there", 400
+    config.write_text(config.read_text() + f"[lanes]\nmax = {count}\n[fetch]\nworkers = 1\n")
+    program = with_worker(LISTENER.format(there=there, real=millrace_bin.with_name("millrace-worker")))
+    one = serve(config, program=program)
+    one.wait_ready()
+    client = ring(one)
+    number = client.open_dataset(name="train")[0]
+    wait_for(client.ready, "no arenas")
+    lanes = [client.open_lane(number, client.index(number), 1, 0)[0] for _ in range(count)]
+    there.touch()
+    strike(*workers(one.process.pid, "fetch"))
+
+    def kinds() -> list[int]:
+        return [int(line) for line in there.read_text().split()]
+
+    wait_for(lambda: kinds().count(LANE) == count and ARENA in kinds(), "not all were sent")
+    assert kinds().index(ARENA) == len(kinds()) - 1
+    for lane in lanes:
+        lane.close()
+    assert one.stop() == 0
+
+
 @pytest.mark.random
 def test_fetch_workers_restart(serve: StartServe, config: Path) -> None:
     one = serve(config)

@@ -84,14 +84,7 @@ static char *make_endpoint(const char *text, const char *origin, bool is_emulato
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         endpoint[--n] = 0;
-    const char *host;
-    if (strncmp(endpoint, "http://", 7) == 0)
-        host = endpoint + 7;
-    else if (strncmp(endpoint, "https://", 8) == 0)
-        host = endpoint + 8;
-    else
-        host = "";
-    if (!host[0] || strcspn(host, " \t\r\n?#@") != strlen(host)) {
+    if (!mr_uri_is_endpoint(endpoint)) {
         mr_error_set(MR_E_CONFIG, "%s \"%s\" is not of the form http[s]://host[:port]", origin, text);
         free(endpoint);
         return NULL;

@@ -30,12 +30,7 @@ static char *make_endpoint(const char *text)
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         endpoint[--n] = 0;
-    const char *host = "";
-    if (strncasecmp(endpoint, "http://", 7) == 0)
-        host = endpoint + 7;
-    else if (strncasecmp(endpoint, "https://", 8) == 0)
-        host = endpoint + 8;
-    if (!host[0] || strcspn(host, " \t\r\n/?#@") != strlen(host)) {
+    if (!mr_uri_is_endpoint(endpoint) || strchr(strstr(endpoint, "://") + 3, '/')) {
         mr_error_set(MR_E_CONFIG,
                      "the S3 endpoint \"%s\" is not of the form http[s]://host[:port]: check [s3] endpoint, "
                      "AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL",

@@ -165,8 +165,8 @@ class Reader(_File):
         opened = getattr(self, "_opened", None)  # also where __init__ has not run
         if opened is not None:
             self._ring.close()  # RuntimeError in the middle of a read of this thread: it stays open
+            opened.close(self._ring)
             self._opened = None
-            opened.close()
         super().close()
 
     def __enter__(self) -> Reader:

@@ -7,12 +7,12 @@ import os
 import re
 from typing import Union
 
+from .. import _arguments
+
 log = logging.getLogger("millrace")
 Place = Union[str, "os.PathLike[str]"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-# pathlib makes "gs:/bucket/name" of "gs://bucket/name", and torch and Lightning make Paths of what they are given.
-_COLLAPSED = re.compile(r"(gs|s3(?:\+[A-Za-z0-9.-]+)?|file):/(?!/)")
 
 _said = False  # that a path without a scheme is a local file: once a process
 
@@ -26,11 +26,7 @@ def to_uri(place: Place) -> str:
     text = os.fspath(place)
     if not isinstance(text, str):
         raise TypeError(f"an object is named by a str or a path of str, not {type(text).__name__}")
-    text = text.removeprefix("millrace+")  # as fsspec has it
-    collapsed = _COLLAPSED.match(text)
-    if collapsed is not None:
-        rest = text[collapsed.end() :]
-        text = f"file:///{rest}" if collapsed[1] == "file" else f"{collapsed[1]}://{rest}"
+    text = _arguments.uncollapsed(text.removeprefix("millrace+"))  # as fsspec has it
     if "\0" in text or "\n" in text:
         raise ValueError(f"{text!r}: an object's name cannot hold a newline or a NUL")
     scheme = _SCHEME.match(text)

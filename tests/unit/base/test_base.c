@@ -189,6 +189,21 @@ START_TEST(uri_forms)
 }
 END_TEST
 
+START_TEST(endpoints)
+{
+    static const char *const good[] = {"http://a",     "HTTPS://a.b:65535/", "a:1",      "10.0.0.1",
+                                       "http://[::1]", "[fe80::1]:9000",     "a:80/path"};
+    static const char *const bad[] = {
+        "",     "http://", "ftp://a", "http:/a", "://a",         "a b",           "a?b",       "u@a",
+        "a#b",  "a:",      "a:0",     "a:65536", "a:1000000000", "a:99999999999", "a:80x",     ":80",
+        "[::1", "[::1]:",  "[::1]x",  "[a.b]x",  "http://a:b",   "http://a:80:1", "http://\na"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        ck_assert_msg(mr_uri_is_endpoint(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        ck_assert_msg(!mr_uri_is_endpoint(bad[i]), "%s", bad[i]);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = tcase_create("base");
@@ -201,5 +216,6 @@ int main(void)
     tcase_add_test(tc, crc64nvme_is_the_same_by_tables_at_any_cut);
     tcase_add_test(tc, checksums_as_text);
     tcase_add_test(tc, uri_forms);
+    tcase_add_test(tc, endpoints);
     return mr_suite_run("base", tc);
 }

@@ -194,6 +194,10 @@ START_TEST(test_check)
     expect_config_error("s3.encryption is neither aws:kms");
     ck_assert_int_eq(mr_config_set_text(key("s3", "encryption"), &config, "aws:kms"), 0);
     ck_assert_int_eq(mr_config_check(&config), 0);
+    ck_assert_int_eq(mr_config_set_text(key("s3", "endpoint"), &config, "ftp://store.example.org"), 0);
+    ck_assert_int_eq(mr_config_check(&config), -1);
+    expect_config_error("s3.endpoint = \"ftp://store.example.org\" is not of the form http[s]://host[:port]");
+    ck_assert_int_eq(mr_config_set_text(key("s3", "endpoint"), &config, ""), 0);
     ck_assert_int_eq(mr_config_set_text(key("gcs", "endpoint"), &config, "http://store.example.org:9000"), 0);
     ck_assert_int_eq(mr_config_check(&config), -1);
     expect_config_error("credentials in clear text");
