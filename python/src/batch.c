@@ -381,9 +381,12 @@ static PyObject *arena_attach(PyTypeObject *type, PyObject *number)
         return NULL;
     }
     struct ring_batch_arena *arena = arena_alloc();
-    if (!arena)
+    if (!arena) {
+        close(fd);
         return NULL;
+    }
     if (mr_batch_map(&arena->map, fd)) {
+        close(fd);
         free(arena);
         return ring_raise();
     }

@@ -65,7 +65,13 @@ struct ring_hold *ring_hold_private(const void *data, uint64_t length)
         ring_hold_unref(hold);
         return NULL;
     }
-    memcpy(hold->data, data, length);
+    if (length <= RING_SMALL) {
+        memcpy(hold->data, data, length);
+        return hold;
+    }
+    Py_BEGIN_ALLOW_THREADS
+        memcpy(hold->data, data, length);
+    Py_END_ALLOW_THREADS
     return hold;
 }
 

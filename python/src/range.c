@@ -8,8 +8,7 @@
 #include "shm/memory/fork_mark.h"
 #include "shm/ring/range_reader.h"
 
-#define SLICE_MS 100       /* of a wait: in between, signals and the supervisor are checked */
-#define SMALL    (1 << 16) /* bytes that are copied without releasing the GIL */
+#define SLICE_MS 100 /* of a wait: in between, signals and the supervisor are checked */
 
 typedef struct {
     PyObject_HEAD
@@ -138,7 +137,7 @@ static Py_ssize_t fill(RangeReader *self, uint64_t offset, char *dest, uint64_t 
     uint64_t done = 0, got;
     enum mr_range_result result = MR_RANGE_WAIT;
     struct mr_silence wait = {0};
-    if (length <= SMALL) {
+    if (length <= RING_SMALL) {
         result = mr_range_reader_read(self->reader, offset, dest, length, 0, &got);
         done = got;
     }

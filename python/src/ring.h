@@ -114,6 +114,7 @@ struct ring_hold {
 /* Takes over what the delivery holds; on NULL (no memory, no exception set) it has been dropped. */
 struct ring_hold *ring_hold_new(struct mr_consumer *consumer, struct ring_index *index,
                                 const struct mr_delivery *delivery);
+#define RING_SMALL ((size_t)64 << 10) /* bytes that are copied with the GIL held: giving it away costs more */
 /* The same bytes in private memory; NULL without memory (no exception set). */
 struct ring_hold *ring_hold_copy(const struct ring_hold *hold);
 /* A copy of these bytes, of no index. */

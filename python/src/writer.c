@@ -9,8 +9,7 @@
 #include "shm/control/ckpt_stream.h"
 #include "shm/memory/fork_mark.h"
 
-#define SLICE_MS   100                /* of a wait: in between, signals and the supervisor are checked */
-#define SMALL      ((size_t)64 << 10) /* copied with the GIL held: giving it away costs more */
+#define SLICE_MS   100 /* of a wait: in between, signals and the supervisor are checked */
 #define WHAT       "checkpoint writer"
 #define OUTCOME_MS 10000 /* within which an aborted lane's worker stores the cause */
 
@@ -227,7 +226,7 @@ static PyObject *write_buffer(Writer *self, PyObject *data)
     }
     size_t length = (size_t)view.len;
     int rc = 0;
-    if (length > SMALL || mr_ckpt_stream_has_ended(&self->stream) ||
+    if (length > RING_SMALL || mr_ckpt_stream_has_ended(&self->stream) ||
         !mr_ckpt_stream_put(&self->stream, view.buf, length)) {
         rc = write_all(self, view.buf, length);
         if (rc) /* a part of these bytes may be there: what follows them must not make an object of it */

@@ -20,6 +20,7 @@ from tests.conftest import ROOT, StartDevstore
 from tests.serve import DEADLINE_S, StartServe, Supervisor, start_supervisor, wait_for
 
 OBJECTS, BATCH, WORKERS = 60, 4, 2
+JOB_S = 280  # of a program that imports torch
 
 JOB = f"""
 import sys
@@ -148,8 +149,10 @@ def test_a_job(millrace_bin: Path, tmp_path: Path, devstore: StartDevstore, star
 
 
 TWO = f"""
+import faulthandler
 import millrace
 
+faulthandler.dump_traceback_later({JOB_S - 20}, exit=True)
 if __name__ == "__main__":
     loaders = [millrace.DataLoader(millrace.IterableDataset("gs://bucket"), batch_size={BATCH}) for _ in range(2)]
     for batch, other in zip(*loaders):
@@ -179,7 +182,7 @@ def test_a_loop_over_two_loaders(millrace_bin: Path, tmp_path: Path, devstore: S
     out = tmp_path / "trace.json"
     try:
         with tracing(server, out) as process:
-            subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=server.environment, check=True, timeout=200)
+            subprocess.run([sys.executable, "job.py"], cwd=tmp_path, env=server.environment, check=True, timeout=JOB_S)
             finish(process)
     finally:
         assert server.stop() == 0

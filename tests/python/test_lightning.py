@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -429,6 +430,31 @@ def test_the_loader_s_length_is_the_epoch_s(folder: str) -> None:
     assert len(part) == 6 and list(part) == second
     with pytest.raises(ValueError, match="'steps'"):
         part.load_state_dict({key: value for key, value in state.items() if key != "steps"})
+
+
+def test_a_loader_after_an_error(folder: str, tmp_path: Path) -> None:
+    """As millrace.DataLoader: what comes next is not the end of a whole epoch. No batch is kept for the next one."""
+    for i in range(8):
+        (tmp_path / f"{i}").write_bytes(bytes([i]))
+    lives: list[bool] = []
+    last: list[Any] = []
+
+    def transform(item: Any) -> Any:
+        lives.extend(each() is not None for each in last)
+        last.clear()
+        if bytes(item) == b"\5":
+            raise ValueError("five")
+        return torch.tensor(list(bytes(item)))
+
+    data = millrace.IterableDataset(tmp_path, transform=transform, shuffle=False)
+    batches = iter(millrace.lightning.DataLoader(data, batch_size=1))
+    assert len(batches) == 8
+    with pytest.raises(ValueError, match="five"):
+        while True:
+            last.append(weakref.ref(next(batches)))
+    assert lives == [False] * 5
+    with pytest.raises(millrace.Error, match=r"ended after 5 of 8 steps, with ValueError"):
+        next(batches)
 
 
 def test_a_trainer_s_loader_is_lightning_s(folder: str, caplog: pytest.LogCaptureFixture) -> None:

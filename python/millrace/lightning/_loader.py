@@ -22,13 +22,7 @@ class DataLoader(_DataLoader):
         batches = super().__iter__()
         if self._batch_source.progress.cursor == 0:
             self._given = 0
-        return self._counted(batches)
-
-    def _counted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            self._given += 1
-            yield batch
-        self._given = 0
+        return _Counted(self, batches)
 
     def __len__(self) -> int:
         return self._given + self._batch_source.left()
@@ -46,3 +40,22 @@ class DataLoader(_DataLoader):
         steps = number(state, "steps")
         super().load_state_dict(state)
         self._given = steps
+
+
+class _Counted(Iterator[Any]):
+    """The batches of an epoch. It keeps none while the next one is made."""
+
+    def __init__(self, loader: DataLoader, batches: Any) -> None:
+        self._loader, self._batches = loader, batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._loader._given = 0
+            raise
+        self._loader._given += 1
+        return batch
