@@ -16,6 +16,11 @@ int64_t mr_clock_mono_ns(void)
     return now_ns(CLOCK_MONOTONIC);
 }
 
+int64_t mr_clock_boot_ns(void)
+{
+    return now_ns(CLOCK_BOOTTIME);
+}
+
 int64_t mr_clock_wall_ns(void)
 {
     return now_ns(CLOCK_REALTIME);

@@ -9,6 +9,8 @@
 
 /* CLOCK_MONOTONIC in ns: comparable between the processes of a node. */
 int64_t mr_clock_mono_ns(void);
+/* CLOCK_BOOTTIME in ns: the same, and it goes on while the machine sleeps. */
+int64_t mr_clock_boot_ns(void);
 /* CLOCK_REALTIME in ns. */
 int64_t mr_clock_wall_ns(void);
 /* CPU time of this process in ns. */

@@ -8,6 +8,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #define NEEDED 3 /* for a look-up of a name and a connection */
@@ -92,11 +93,12 @@ bool mr_process_catch(int number, void (*handler)(int number), int flags)
 
 uint64_t mr_process_image(void)
 {
-    const unsigned char *random = (const unsigned char *)getauxval(AT_RANDOM); /* 16 bytes; libc's guards are of them */
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (unsigned i = 0; random && i < 16; i++)
-        hash = (hash ^ random[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    /* Addresses, which stay: the bytes at AT_RANDOM do not (Go's runtime, in a shared library, clears them). */
+    static const unsigned long types[] = {AT_RANDOM, AT_ENTRY, AT_BASE, AT_SYSINFO_EHDR};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        hash = mr_mix64(hash ^ getauxval(types[i]));
+    return hash | 1;
 }
 
 int mr_process_flush(void)

@@ -26,7 +26,8 @@ bool mr_process_lacks_descriptors(void);
 /* In a forked child, before exec of a program that is not ours: signals as they were before mr_process_begin.
  * Async-signal-safe. */
 void mr_process_restore_signals(void);
-/* A number of the program in this process: others after an exec, the same after a fork. */
+/* A number of the program in this process, of where the kernel has put it: the same for its whole life, whatever is
+ * loaded into it, and after a fork; another one after an exec, but where addresses are not random. Never 0. */
 uint64_t mr_process_image(void);
 /* For the message about a fork that failed: which limit it met, or "". */
 const char *mr_process_limit(int errnum);

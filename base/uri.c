@@ -177,6 +177,8 @@ bool mr_uri_is_endpoint(const char *text)
         return false;
     if (host[0] == '[') {
         length = strspn(host + 1, "0123456789abcdefABCDEF:.") + 1;
+        if (strncmp(host + length, "%25", 3) == 0) /* a zone, as in [fe80::1%25eth0] */
+            length += strcspn(host + length, "]/");
         if (host[length++] != ']')
             return false;
     } else {

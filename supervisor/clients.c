@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -73,11 +74,20 @@ static void process_ended(struct mr_watch *watch, uint32_t epoll_events)
     clients_gone(OWNER(watch, process));
 }
 
-/* Programs that ran in the process before this one (exec) have ended, as if the process had. */
+/* Whether the other end of the connection is closed, also where the event has not been handled yet. */
+static bool has_hung_up(const struct mr_client_peer *client)
+{
+    struct pollfd end = {.fd = client->socket};
+    return client->socket < 0 || (poll(&end, 1, 0) == 1 && (end.revents & (POLLHUP | POLLERR)));
+}
+
+/* Programs that ran in the process before this one have ended, as if the process had: their exec has closed their
+ * connections. */
 static void end_earlier_programs(const struct mr_client_peer *client)
 {
     for (struct mr_client_peer *other = client->supervisor->clients.first; other; other = other->next)
-        if (other->pid == client->pid && other->greeted && other->image != client->image && !other->gone)
+        if (other->pid == client->pid && other->image != 0 && client->image != 0 && other->image != client->image &&
+            !other->gone && has_hung_up(other))
             clients_gone(other);
 }
 

@@ -9,15 +9,16 @@
  * memory.oom_control of v1; 0 where neither can be read. */
 uint64_t mr_oom_kills(void);
 
-/* What the count was at the last two heartbeats. */
+/* What the count was at the last two looks, of which there is one in five seconds. */
 struct mr_oom {
     uint64_t before, last;
+    int64_t looked_ns;
 };
 void mr_oom_init(struct mr_oom *oom);
 /* At each heartbeat. */
 void mr_oom_look(struct mr_oom *oom);
-/* Whether a process that has just ended by SIGKILL may have been killed for lack of memory: some process has been, since
- * the last heartbeat but one. */
+/* Whether a process that has just ended by SIGKILL may have been killed for lack of memory: some process has been, within
+ * the last five to ten seconds. A large process takes some to end. */
 bool mr_oom_just_now(const struct mr_oom *oom);
 
 #endif

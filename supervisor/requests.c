@@ -48,11 +48,10 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
 {
     struct mr_supervisor *s = client->supervisor;
     const char *role;
-    uint64_t pid, image;
+    uint64_t pid;
     if (mr_msg_get_str(in, "role", &role) != 0 || mr_msg_get_u64(in, "pid", &pid) != 0 ||
-        mr_msg_get_u64(in, "image", &image) != 0)
+        (mr_msg_has(in, "image") && mr_msg_get_u64(in, "image", &client->image) != 0))
         return -1;
-    client->image = image;
     client->greeted = true;
     client->of_job = strcmp(role, "tool") != 0;
     s->clients.any_yet |= client->of_job;

@@ -55,8 +55,7 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
 def store() -> Any:
     """The process group's store, or None. In a forked process it is a connection of its own, for as long as it is kept.
 
-    The parent may be in a call of its connection, whose lock and bytes the two would share. torchrun keeps one store
-    when it starts the ranks again, so what they wrote before is under another prefix.
+    The parent may be in a call of its connection, whose lock and bytes the two would share.
     """
     found = _default_store()
     if found is not None and found is _inherited:
@@ -67,8 +66,19 @@ def store() -> Any:
             return None
     if found is None:
         return None
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return sys.modules["torch.distributed"].PrefixStore(f"millrace/{attempt}", found)
+    return sys.modules["torch.distributed"].PrefixStore(f"millrace/{_attempt()}", found)
+
+
+def _attempt() -> str:
+    """torchrun's agent may keep its store when it starts the ranks again, with what they wrote before.
+
+    Each agent counts for itself, so among several nodes the attempts cannot be told apart by that.
+    """
+    environment = os.environ
+    kept = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not kept or environment.get("LOCAL_WORLD_SIZE") != environment.get("WORLD_SIZE"):
+        return "0"
+    return environment.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def _default_store() -> Any:

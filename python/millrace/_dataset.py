@@ -108,6 +108,9 @@ class Dataset(Reported):
     def _pickled(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
+    def _unpickle(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
 
 def check_own(dataset: Any, cls: type, *methods: str) -> None:
     """Of a data set that holds one of millrace's: what a subclass has changed, millrace's own would not do."""
@@ -128,6 +131,6 @@ class _Objects:
 
 def _rebuild(cls: type, state: dict[str, Any]) -> Any:
     dataset: Any = object.__new__(cls)
-    dataset.__dict__.update(state)
+    dataset._unpickle(state)
     _torch.register_collate()  # a spawned worker has not done so yet
     return dataset

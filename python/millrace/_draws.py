@@ -82,7 +82,11 @@ class Draws:
         return text
 
     def load(self, text: str | None) -> None:
-        self._loaded = text
+        self._loaded, self._before = text, None
+
+    def repeat(self) -> None:
+        """The next iteration begins where the last one did, which has given nothing."""
+        self._loaded = self._loaded or self._before
 
 
 def _text(state: torch.Tensor) -> str:

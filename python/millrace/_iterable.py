@@ -68,7 +68,9 @@ class IterableDataset(Dataset):
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
         self.batch_size = _arguments.batch_size(batch_size)
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
-        self._pickled_in: tuple[int, int, int] | None = None  # the process, and the rank and world that it had
+        self._pickled_in: tuple[int, int, int] | None = (
+            None  # by the parent (its pid) or here (0), with that rank and world
+        )
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
         self._key = HandedKey()
@@ -142,16 +144,28 @@ class IterableDataset(Dataset):
         return self._key.of(in_worker=_torch.worker() is not None)
 
     def _pickled(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pickled_in": (os.getpid(), *_arguments.resolve_rank(*self._rank_arguments))}
+        return {**self.__dict__, "_pickled_in": (os.getpid(), *self._rank())}
+
+    def _unpickle(self, state: dict[str, Any]) -> None:
+        super()._unpickle(state)
+        pid, rank, world = state["_pickled_in"]
+        parent = multiprocessing.parent_process()  # none yet while a process gets its arguments
+        is_of_parent = parent.pid == pid if parent else getattr(multiprocessing.current_process(), "_inheriting", False)
+        if pid == os.getpid():  # a copy
+            self._pickled_in = (0, rank, world)
+        elif not is_of_parent:  # another program's: its rank means nothing here
+            self._pickled_in = None
 
     def _rank(self) -> tuple[int, int]:
         """(rank, world). A process that got the data set pickled may be a worker, which has no torch.distributed to
-        ask: then they are its parent's. It may as well be a rank, whose parent has none."""
+        ask: then they are its parent's. It may as well be a rank, whose parent has none; or neither, with workers."""
         found = _arguments.resolve_rank(*self._rank_arguments)
-        parent = multiprocessing.parent_process()
-        if self._pickled_in is None or parent is None or parent.pid != self._pickled_in[0]:
+        if self._pickled_in is None:
             return found
-        return self._pickled_in[1:] if _torch.worker() is not None or found == (0, 1) else found
+        pid, rank, world = self._pickled_in
+        parent = multiprocessing.parent_process()
+        is_of_loop = _torch.worker() is not None and parent is not None and parent.pid == pid
+        return (rank, world) if is_of_loop or found == (0, 1) else found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> IterableDataset:
         """A data set of its own: what is set or loaded here does not move it."""

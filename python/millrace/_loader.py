@@ -151,6 +151,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         inner = self.__dict__.get("_inner")
         if name == "num_workers" and inner is not None:
             raise ValueError("num_workers is fixed once a millrace.DataLoader is made: make a new one")
+        if name == "pin_memory" and inner is not None:
+            check_device(inner._millrace_device, value)
         super().__setattr__(name, value)
         if inner is not None and name in _MAY_BE_SET:
             setattr(inner, name, _collate(value, self._single) if name == "collate_fn" else value)
@@ -590,6 +592,8 @@ class _UserSampled(_BatchSource):
 
     def begin(self) -> int | None:
         self._skip = self.progress.cursor
+        if self._skip > 0:
+            self._draws.repeat()
         self._dataset._source.agree(_arguments.resolve_rank(None, None)[1])
         try:
             return self.steps()

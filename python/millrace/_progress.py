@@ -28,6 +28,7 @@ class Progress:
         self.seed = seed
         self.epoch = 0
         self.cursor = 0
+        self.steps = 0  # batches of this epoch that the loop was given, here and before a resume
         self.blocks: tuple[int, int] | None = None  # (objects of a block, blocks of a mix) of a loaded state
         self.serial = 0  # counts iterations: only the last one may continue
         self._begun = False
@@ -39,6 +40,8 @@ class Progress:
     def begin(self) -> int:
         if self._begun:
             self.finish()
+        if self.cursor == 0:
+            self.steps = 0
         self.serial += 1
         return self.serial
 
@@ -51,25 +54,26 @@ class Progress:
 
     def give(self, cursor: int) -> None:
         self.cursor = cursor
+        self.steps += 1
         self._begun = True
 
-    def take_back(self, before: tuple[int, int, bool]) -> None:
+    def take_back(self, before: tuple[int, int, int, bool]) -> None:
         """A batch that the loop did not get after all. before: `place()` as it was before give()."""
         if before[0] == self.serial:
-            _, self.cursor, self._begun = before
+            _, self.cursor, self.steps, self._begun = before
 
-    def place(self) -> tuple[int, int, bool]:
-        return self.serial, self.cursor, self._begun
+    def place(self) -> tuple[int, int, int, bool]:
+        return self.serial, self.cursor, self.steps, self._begun
 
     def finish(self) -> None:
         self.epoch += 1
-        self.cursor = 0
+        self.cursor = self.steps = 0
         self._begun = False
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the next iteration. A loaded position in that very epoch is kept."""
         if epoch != self.epoch or self._begun:
-            self.cursor = 0
+            self.cursor = self.steps = 0
         self.epoch = epoch
         self._begun = False
         self.serial += 1

@@ -686,11 +686,11 @@ def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | E
 @contextlib.contextmanager
 def _local_file(path: str) -> Iterator[Any]:
     """A file that gets its name once it is whole. What is no file, such as a pipe or a device, is written into."""
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.exists() and not target.is_file():
-        with target.open("wb") as out:
+    if Path(path).exists() and not Path(path).is_file():  # before its links are followed: /dev/stdout's has no name
+        with Path(path).open("wb") as out:
             yield out
         return
+    target = Path(os.path.realpath(path))  # a link stays one
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:
         with part.open("wb") as out:

@@ -167,7 +167,11 @@ static int range_enter(RangeReader *self)
 {
     if (ring_refuse_reentry(self->user, "reader"))
         return -1;
-    if (ring_lock_or_signal(self->lock, SLICE_MS)) /* another thread may read from a store that says nothing */
+    int got;
+    while ((got = ring_lock_or_signal(self->lock, SLICE_MS)) == 0) /* another thread reads, from a silent store? */
+        if (is_foreign(self))
+            return refuse_foreign();
+    if (got < 0)
         return -1;
     self->user = PyThread_get_thread_ident();
     return 0;

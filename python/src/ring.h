@@ -46,8 +46,8 @@ PyObject *ring_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
  * used again.
  */
 bool ring_lock(PyThread_type_lock lock);
-/* The same, where the one who has it may wait for long: signal handlers run every slice_ms. 0, or -1 with their
- * exception, or with that of ring_refuse_ending. */
+/* The same, where the one who has it may wait for long: for slice_ms, and then signal handlers run. 1: it is ours; 0: ask
+ * again, unless this is a child now that a handler has forked; -1 with a handler's exception, or ring_refuse_ending's. */
 int ring_lock_or_signal(PyThread_type_lock lock, unsigned slice_ms);
 /* The exception of a method that did not get it. -1. */
 int ring_refuse_ending(void);

@@ -67,16 +67,16 @@ bool ring_lock(PyThread_type_lock lock)
 int ring_lock_or_signal(PyThread_type_lock lock, unsigned slice_ms)
 {
     PyLockStatus got = PyThread_acquire_lock_timed(lock, 0, 0);
-    while (got != PY_LOCK_ACQUIRED) {
-        if (Py_IsFinalizing())
-            return ring_refuse_ending();
-        Py_BEGIN_ALLOW_THREADS
-            got = PyThread_acquire_lock_timed(lock, slice_ms * INT64_C(1000), 0);
-        Py_END_ALLOW_THREADS
-        if (got != PY_LOCK_ACQUIRED && PyErr_CheckSignals() != 0)
-            return -1;
-    }
-    return 0;
+    if (got == PY_LOCK_ACQUIRED)
+        return 1;
+    if (Py_IsFinalizing())
+        return ring_refuse_ending();
+    Py_BEGIN_ALLOW_THREADS
+        got = PyThread_acquire_lock_timed(lock, slice_ms * INT64_C(1000), 0);
+    Py_END_ALLOW_THREADS
+    if (got == PY_LOCK_ACQUIRED)
+        return 1;
+    return PyErr_CheckSignals();
 }
 
 int ring_refuse_ending(void)

@@ -52,8 +52,11 @@ def test_a_source_that_is_listed_again_has_another_turn(group: None) -> None:
 
 
 def test_ranks_that_torchrun_starts_again_compare_anew(group: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its store stays, and the bucket may have grown meanwhile."""
+    """Its store stays, and the bucket may have grown meanwhile. Each of several nodes counts its own attempts."""
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
     _agree.agree("train", 2, "aa", 1)
     be_another_rank()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
@@ -61,6 +64,15 @@ def test_ranks_that_torchrun_starts_again_compare_anew(group: None, monkeypatch:
     be_another_rank()
     with pytest.raises(millrace.Error, match=r"has 1 objects \(digest aa\).* has 2 \(digest bb\)"):
         _agree.agree("train", 2, "aa", 1)
+    for variable, value in (("LOCAL_WORLD_SIZE", "1"), ("TORCHELASTIC_USE_AGENT_STORE", "False")):
+        monkeypatch.setenv(variable, value)
+        be_another_rank()
+        _agree.agree(variable, 2, "aa", 1)
+        be_another_rank()
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+        with pytest.raises(millrace.Error, match="docs/multi-node"):
+            _agree.agree(variable, 2, "bb", 1)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
 
 
 def test_a_forked_process_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import millrace
 from millrace._connection import Source
@@ -60,6 +61,30 @@ def test_ranks_that_got_one_made_before_them(socket: str, hundred: Folder, what:
         process.join(DEADLINE_S)
     assert len(found[0]) == len(found[1]) == 50
     assert sorted(found[0] + found[1]) == hundred.names
+
+
+def read_by_workers(made: Any, results: Any) -> None:
+    """As where torch.distributed was begun without these variables."""
+    for name in ("RANK", "WORLD_SIZE"):
+        os.environ.pop(name, None)
+    how: dict[str, Any] = {"batch_size": 8, "num_workers": 1, "collate_fn": keep}
+    for each in (made, copy.copy(made)):
+        found = read(torch.utils.data.DataLoader(each, multiprocessing_context="fork", **how))
+        results.put((len(each), len(found), through_pickle(each)._rank()))
+
+
+def test_workers_of_a_process_that_got_one_pickled(
+    socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no rank by itself, and neither are its workers: they have the rank of where it was pickled."""
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    context: Any = multiprocessing.get_context("forkserver")
+    results = context.Queue()
+    process = context.Process(target=read_by_workers, args=(data_set(hundred.uri), results))
+    process.start()
+    assert [results.get(timeout=DEADLINE_S) for _ in range(2)] == [(25, 25, (2, 4))] * 2
+    process.join(DEADLINE_S)
 
 
 def through_pickle(loader: Any) -> Any:

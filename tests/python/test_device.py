@@ -354,6 +354,10 @@ def test_wrong_devices(socket: str, hundred: Folder) -> None:
     ds = millrace.IterableDataset(hundred.uri)
     with pytest.raises(ValueError, match="leave pin_memory off"):
         millrace.DataLoader(ds, pin_memory=True, device="cpu", num_workers=1, collate_fn=keep)
+    loader = millrace.DataLoader(ds, device="cpu", num_workers=1, collate_fn=keep)
+    with pytest.raises(ValueError, match="leave pin_memory off"):
+        loader.pin_memory = True
+    assert not loader.pin_memory
     with pytest.raises(ValueError, match="'cuda', 'cuda:N' or 'cpu'"):
         millrace.DataLoader(ds, device="meta")
     with pytest.raises(RuntimeError):

@@ -447,7 +447,8 @@ def test_a_loader_after_an_error(folder: str, tmp_path: Path) -> None:
         return torch.tensor(list(bytes(item)))
 
     data = millrace.IterableDataset(tmp_path, transform=transform, shuffle=False)
-    batches = iter(millrace.lightning.DataLoader(data, batch_size=1))
+    loader = millrace.lightning.DataLoader(data, batch_size=1)
+    batches = iter(loader)
     assert len(batches) == 8
     with pytest.raises(ValueError, match="five"):
         while True:
@@ -455,6 +456,8 @@ def test_a_loader_after_an_error(folder: str, tmp_path: Path) -> None:
     assert lives == [False] * 5
     with pytest.raises(millrace.Error, match=r"ended after 5 of 8 steps, with ValueError"):
         next(batches)
+    assert next(batches, None) is None
+    assert len(loader) == 8 and loader.state_dict()["steps"] == loader.state_dict()["cursor"] == 5
 
 
 def test_a_trainer_s_loader_is_lightning_s(folder: str, caplog: pytest.LogCaptureFixture) -> None:

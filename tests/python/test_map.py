@@ -209,7 +209,14 @@ def test_drop_last_is_the_users_samplers(socket: str, hundred: Folder) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", ["random", "seeded", "subset", "weighted", "batches"])
 def test_a_random_sampler_of_torchs_resumes(socket: str, hundred: Folder, kind: str, workers: int) -> None:
-    ds: Any = millrace.MapDataset(hundred.uri, transform=name_of)
+    failing = False
+
+    def transform(item: Any) -> Any:
+        if failing:
+            raise LookupError("not now")
+        return name_of(item)
+
+    ds: Any = millrace.MapDataset(hundred.uri, transform=transform)
 
     def new() -> millrace.DataLoader:
         seeded = torch.Generator().manual_seed(3)
@@ -234,7 +241,12 @@ def test_a_random_sampler_of_torchs_resumes(socket: str, hundred: Folder, kind: 
     again = new()
     again.load_state_dict(state)
     assert again.state_dict() == state
-    assert list(again) == rest
+    failing = True
+    with pytest.raises(LookupError):
+        list(again)
+    failing = False
+    assert again.state_dict() == state
+    assert list(again) == rest, "from where nothing was given"
     third = list(again)
     assert third[:3] != second, "the next epoch's draws are new ones"
     if kind in ("seeded", "weighted"):

@@ -275,6 +275,43 @@ def test_a_program_that_starts_itself_anew(serve: StartServe, config: Path) -> N
     reader.communicate()
 
 
+def test_another_runtime_in_the_same_process(serve: StartServe, config: Path) -> None:
+    """Go's, in a shared library, clears the random bytes that the kernel has put there: it is the same program."""
+    one = serve(config)
+    script = """
+    import ctypes, sys
+    from millrace._ring import Client
+    client = Client(sys.argv[1], "job", 60000)
+    number = client.open_dataset(name="train")[0]
+    while not client.dataset_listed(number)[0] or not client.ready():
+        pass
+    lane, _ = client.open_lane(number, client.index(number), 8, 0)
+    lane.feed(3, 0)
+    lease = lane.next()
+    libc = ctypes.CDLL(None)
+    libc.getauxval.restype = ctypes.c_void_p
+    ctypes.memset(libc.getauxval(25), 0, 16)  # AT_RANDOM
+    other = Client(sys.argv[1], "job", 60000)
+    lane.feed(4, 0)
+    assert bytes(lane.next()) == bytes([4]) * 400
+    print("done", flush=True)
+    sys.stdin.read()
+    assert bytes(lease) == bytes([3]) * 300
+    """
+    reader = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), one.socket],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with reader:
+        assert reader.stdout is not None and reader.stdin is not None
+        assert reader.stdout.readline() == "done\n"
+        assert [lane["state"] for lane in one.stat()["lanes"]] == ["open"]
+        reader.stdin.close()
+        assert reader.wait(DEADLINE_S) == 0
+
+
 def test_a_killed_reader_while_a_worker_is_stopped(serve: StartServe, config: Path) -> None:
     """The lane keeps its number until that worker has answered; the rest of it is free at once."""
     one = serve(config)

@@ -1,4 +1,5 @@
 /* The client of Google Cloud Storage's JSON API as a store: its life, and the table of its operations. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,8 @@ static char *make_endpoint(const char *text, const char *origin, bool is_emulato
         mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
         return NULL;
     }
+    for (char *at = endpoint; *at && *at != ':'; at++)
+        *at = (char)tolower((unsigned char)*at); /* of the scheme */
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         endpoint[--n] = 0;

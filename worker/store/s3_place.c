@@ -27,6 +27,8 @@ static char *make_endpoint(const char *text)
         mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
         return NULL;
     }
+    for (char *at = endpoint; *at && *at != ':'; at++)
+        *at = (char)tolower((unsigned char)*at); /* of the scheme */
     size_t n = strlen(endpoint);
     while (n > 0 && endpoint[n - 1] == '/')
         endpoint[--n] = 0;

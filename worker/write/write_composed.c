@@ -36,7 +36,7 @@ struct group { /* a compose of a level, under way */
 
 struct composed {
     struct mr_temporary_bucket *bucket;
-    int64_t began_s;      /* of the monotonic clock, which its successors have too */
+    int64_t began_s;      /* since the machine has begun, as its successors count too */
     struct node *nodes;   /* all levels, one after the other: the checkpoint parts first */
     unsigned count, done; /* of the level: its nodes, and those of the next one that are made */
     struct node *level, *next;
@@ -92,7 +92,7 @@ static int write_composed_begin(struct mr_write_lane *lane)
         if (open_bucket(lane) != 0)
             return -1;
         struct composed *own = lane->own;
-        own->began_s = mr_clock_mono_ns() / MR_SECOND_NS;
+        own->began_s = mr_clock_boot_ns() / MR_SECOND_NS;
         snprintf(id, sizeof id, "%" PRId64, own->began_s);
     }
     mr_write_begun(lane, id);
@@ -127,7 +127,7 @@ static void write_composed_on_part(void *arg, const struct mr_store_result *resu
 /* Others take temporary objects of twice this age for dead. */
 static int check_age(const struct composed *own)
 {
-    if (mr_clock_mono_ns() / MR_SECOND_NS - own->began_s < MR_TEMPORARY_PART_AGE_S / 2)
+    if (mr_clock_boot_ns() / MR_SECOND_NS - own->began_s < MR_TEMPORARY_PART_AGE_S / 2)
         return 0;
     mr_error_set(MR_E_TIMEOUT, "it was begun %d hours ago and is not whole; its parts are given up",
                  MR_TEMPORARY_PART_AGE_S / 2 / 3600);

@@ -191,8 +191,8 @@ END_TEST
 
 START_TEST(endpoints)
 {
-    static const char *const good[] = {"http://a",     "HTTPS://a.b:65535/", "a:1",      "10.0.0.1",
-                                       "http://[::1]", "[fe80::1]:9000",     "a:80/path"};
+    static const char *const good[] = {"http://a",     "HTTPS://a.b:65535/", "a:1",       "10.0.0.1",
+                                       "http://[::1]", "[fe80::1]:9000",     "a:80/path", "[fe80::1%25eth0]:9000"};
     static const char *const bad[] = {
         "",     "http://", "ftp://a", "http:/a", "://a",         "a b",           "a?b",       "u@a",
         "a#b",  "a:",      "a:0",     "a:65536", "a:1000000000", "a:99999999999", "a:80x",     ":80",
