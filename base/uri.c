@@ -177,7 +177,7 @@ bool mr_uri_is_endpoint(const char *text)
         return false;
     if (host[0] == '[') {
         length = strspn(host + 1, "0123456789abcdefABCDEF:.") + 1;
-        if (strncmp(host + length, "%25", 3) == 0) /* a zone, as in [fe80::1%25eth0] */
+        if (host[length] == '%') /* a zone, as in [fe80::1%25eth0] */
             length += strcspn(host + length, "]/");
         if (host[length++] != ']')
             return false;
@@ -188,7 +188,7 @@ bool mr_uri_is_endpoint(const char *text)
     if (rest[0] == ':') {
         size_t digits = strspn(rest + 1, "0123456789");
         long port = strtol(rest + 1, NULL, 10);
-        if (digits == 0 || digits > 5 || port < 1 || port > 65535)
+        if (digits > 5 || (digits > 0 ? port < 1 || port > 65535 : !separator)) /* none at all, as in http://a:/ */
             return false;
         rest += 1 + digits;
     }

@@ -27,10 +27,9 @@ struct mr_client_peer {
     int socket; /* -1 once the connection has ended */
     int pidfd;
     pid_t pid;
-    uint64_t
-        image; /* of the program that has connected, which may have been followed by another one (exec); 0: unknown */
-    bool gone; /* its pidfd is readable, or its program is over */
-    bool left; /* the connection has ended, and its ranged data sets are closed */
+    uint64_t image; /* of the program that has connected; an exec may have followed. 0: unknown */
+    bool gone;      /* its pidfd is readable, or its program is over */
+    bool left;      /* the connection has ended, and its ranged data sets are closed */
     bool greeted;
     bool of_job;                     /* not a tool: keeps a private supervisor alive */
     uint64_t ids[MR_DATASETS_MAX];   /* of the last data set of that number that it has opened; UINT64_MAX: none */

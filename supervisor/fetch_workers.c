@@ -411,9 +411,9 @@ static void announce_to(struct mr_child *child)
         if (!entry || entry->state == MR_LANE_DROPPING || (entry->sent_to & bit) ||
             entry->lane.division != s->fetch_workers.division) /* of older arenas, which no worker has any more */
             continue;
-        if (child->queue && slot->arena_sent) { /* it does not read it (stopped?): later; no lane waits for it */
+        if (child->queue) { /* that it does not read (stopped?): once it does, and ARENA after that */
             s->lanes.any_unsent = true;
-            break;
+            return;
         }
         entry->sent_to |= bit;
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);

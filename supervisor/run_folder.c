@@ -28,7 +28,7 @@
 #define BACKLOG        128
 #define LOCK_ATTEMPTS  20
 #define LOCK_PAUSE_NS  5000000
-#define PLACE_ATTEMPTS 200
+#define PLACE_ATTEMPTS 600
 
 /* Removes the folder of a run; what is in it is known. */
 static void remove_folder(const char *path)
@@ -239,9 +239,9 @@ static int lock_place(const char *socket_path)
 /* Whether the path is the socket that we have made there. */
 static bool is_ours(const struct mr_run_folder *folder)
 {
-    struct stat status;
-    return lstat(folder->socket_path, &status) == 0 && status.st_dev == folder->socket_device &&
-           status.st_ino == folder->socket_inode;
+    struct stat ours, named;
+    return fstat(folder->socket_file, &ours) == 0 && lstat(folder->socket_path, &named) == 0 &&
+           ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
 /* The listening socket, which only our user can connect to. A socket file that no supervisor listens at is replaced. */
@@ -266,12 +266,8 @@ static int listen_at(struct mr_run_folder *folder)
         close(fd);
         return -1;
     }
-    struct stat status;
-    if (lstat(folder->socket_path, &status) == 0) {
-        folder->have_socket = true;
-        folder->socket_device = status.st_dev;
-        folder->socket_inode = status.st_ino;
-    }
+    folder->have_socket = true;
+    folder->socket_file = open(folder->socket_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     return fd;
 }
 
@@ -313,6 +309,8 @@ void mr_run_folder_close(struct mr_run_folder *folder)
         int place = folder->path[0] == '\0' ? lock_place(folder->socket_path) : -1;
         if (is_ours(folder))
             unlink(folder->socket_path);
+        if (folder->socket_file >= 0)
+            close(folder->socket_file);
         if (place >= 0)
             close(place);
     }

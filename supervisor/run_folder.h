@@ -12,7 +12,6 @@
 
 #include <limits.h>
 #include <stdbool.h>
-#include <sys/types.h>
 
 struct mr_run_folder {
     char path[PATH_MAX];        /* "": the socket alone is ours */
@@ -20,8 +19,7 @@ struct mr_run_folder {
     int lock;                   /* the folder, locked; -1 */
     int pid_lock;               /* the file "pid", locked; -1 */
     bool have_socket, have_pid; /* to be removed */
-    dev_t socket_device;        /* of the socket that we have made */
-    ino_t socket_inode;
+    int socket_file;            /* O_PATH: no other file gets its number while it is open; -1 */
 };
 
 /* Makes the folder (folder_path: that one, as it is; NULL: one of our own unless socket_path says where the socket

@@ -69,7 +69,7 @@ class IterableDataset(Dataset):
         self.batch_size = _arguments.batch_size(batch_size)
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
         self._pickled_in: tuple[int, int, int] | None = (
-            None  # by the parent (its pid) or here (0), with that rank and world
+            None  # by the parent: its pid, and the rank and world that it had
         )
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
@@ -144,15 +144,16 @@ class IterableDataset(Dataset):
         return self._key.of(in_worker=_torch.worker() is not None)
 
     def _pickled(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pickled_in": (os.getpid(), *self._rank())}
+        return {**self.__dict__, "_pickled_in": (os.getpid(), *self._rank()), "_copied": self._pickled_in}
 
     def _unpickle(self, state: dict[str, Any]) -> None:
+        original = state.pop("_copied")
         super()._unpickle(state)
-        pid, rank, world = state["_pickled_in"]
+        pid = state["_pickled_in"][0]
         parent = multiprocessing.parent_process()  # none yet while a process gets its arguments
         is_of_parent = parent.pid == pid if parent else getattr(multiprocessing.current_process(), "_inheriting", False)
-        if pid == os.getpid():  # a copy
-            self._pickled_in = (0, rank, world)
+        if pid == os.getpid():
+            self._pickled_in = original
         elif not is_of_parent:  # another program's: its rank means nothing here
             self._pickled_in = None
 

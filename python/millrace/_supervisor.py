@@ -349,7 +349,16 @@ def _refused() -> str | None:
     if not path:
         return None
     command = [str(find_program("millrace")), "check", "-c", path]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=START_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:  # such as a pipe that nobody writes into any more
+        return None
     if done.returncode == 0:
         return None
     return f"MILLRACE_CONFIG: {done.stderr.decode(errors='replace').strip().removeprefix('millrace[check] error: ')}"

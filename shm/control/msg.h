@@ -22,8 +22,8 @@
 /*
  * Client (trainer, DataLoader worker, `millrace stat`) -> supervisor. Each is answered by MR_MSG_OK (with what follows
  * the arrow) or MR_MSG_ERROR, in order.
- *   HELLO         {pid, role: "job"|"tool", image (mr_process_image; may be missing): what connections of this pid
- *                 that are closed and had another one still had is free}  -> {run_id, pid}; fds: board (ro), ring of spans (rw)
+ *   HELLO         {pid, role: "job"|"tool"}, and {image} (mr_process_image): what earlier programs of this process
+ *                 still have is free             -> {run_id, pid}; fds: board (ro), ring of spans (rw)
  *   OPEN_DATASET  {name}, or {uris: [..]},
  *                 or {uris, nth}: the nth listing of these URIs, 1 or more; the first client that asks for it has it
  *                 made, and it ends when each client that has opened it has closed it as many times, or has exited;

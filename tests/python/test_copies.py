@@ -87,6 +87,20 @@ def test_workers_of_a_process_that_got_one_pickled(
     process.join(DEADLINE_S)
 
 
+def test_a_copy_in_a_process_has_the_rank_of_its_original(
+    socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also once there are no ranks any more."""
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    ds = data_set(hundred.uri)
+    copies = [copied(ds) for copied in (copy.copy, copy.deepcopy, through_pickle)]
+    assert [len(each) for each in copies] == [50] * 3
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name)
+    assert [len(each) for each in copies] == [100] * 3
+
+
 def through_pickle(loader: Any) -> Any:
     return pickle.loads(pickle.dumps(loader))
 

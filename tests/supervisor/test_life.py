@@ -135,14 +135,18 @@ def test_several_that_find_a_socket_of_a_dead_one(millrace_bin: Path, config: Pa
         left.close()
         command = [str(word) for word in (millrace_bin, "serve", "-q", "-c", config, "--socket", path)]
         ones = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(3)]
-        wait_for(lambda: sum(one.poll() is None for one in ones) <= 1, "several serve")  # noqa: B023
-        for one in ones:
-            assert one.stdout is not None
-            with one.stdout:
+        try:
+            wait_for(lambda: sum(one.poll() is None for one in ones) <= 1, "several serve")  # noqa: B023
+            for one in ones:
                 if one.poll() is None:
+                    assert one.stdout is not None
                     assert one.stdout.readline() and listens(path)
                     one.terminate()
                     assert one.wait(DEADLINE_S) == 0
+        finally:
+            for one in ones:
+                one.kill()
+                one.communicate()
         assert sorted(one.returncode for one in ones) == [0, 1, 1]
         assert not path.exists()
 

@@ -191,12 +191,13 @@ END_TEST
 
 START_TEST(endpoints)
 {
-    static const char *const good[] = {"http://a",     "HTTPS://a.b:65535/", "a:1",       "10.0.0.1",
-                                       "http://[::1]", "[fe80::1]:9000",     "a:80/path", "[fe80::1%25eth0]:9000"};
+    static const char *const good[] = {"http://a",       "HTTPS://a.b:65535/", "a:1",       "10.0.0.1",
+                                       "http://[::1]",   "[fe80::1]:9000",     "a:80/path", "[fe80::1%25eth0]:9000",
+                                       "[fe80::1%eth0]", "http://a:/"};
     static const char *const bad[] = {
-        "",     "http://", "ftp://a", "http:/a", "://a",         "a b",           "a?b",       "u@a",
-        "a#b",  "a:",      "a:0",     "a:65536", "a:1000000000", "a:99999999999", "a:80x",     ":80",
-        "[::1", "[::1]:",  "[::1]x",  "[a.b]x",  "http://a:b",   "http://a:80:1", "http://\na"};
+        "",     "a:",     "http://", "ftp://a",    "http:/a",       "://a",          "a b",   "a?b",
+        "u@a",  "a#b",    "a:0",     "a:65536",    "a:1000000000",  "a:99999999999", "a:80x", ":80",
+        "[::1", "[::1]x", "[a.b]x",  "http://a:b", "http://a:80:1", "http://\na"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         ck_assert_msg(mr_uri_is_endpoint(good[i]), "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
