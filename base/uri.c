@@ -1,5 +1,6 @@
 #include "base/uri.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,7 +167,7 @@ char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key)
     return out;
 }
 
-bool mr_uri_is_endpoint(const char *text)
+bool mr_uri_is_endpoint(const char *text, bool may_have_path)
 {
     const char *separator = strstr(text, "://"), *host = separator ? separator + 3 : text;
     size_t scheme = separator ? (size_t)(separator - text) : 0, length;
@@ -192,7 +193,23 @@ bool mr_uri_is_endpoint(const char *text)
             return false;
         rest += 1 + digits;
     }
-    return length > 0 && (rest[0] == '\0' || rest[0] == '/');
+    return length > 0 && (rest[0] == '\0' || rest[0] == '/') && (may_have_path || rest[strspn(rest, "/")] == '\0');
+}
+
+char *mr_uri_endpoint(const char *text, bool is_clear)
+{
+    const char *scheme = strstr(text, "://") ? "" : is_clear || mr_uri_is_loopback(text) ? "http://" : "https://";
+    char *endpoint = NULL;
+    if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
+        return NULL;
+    }
+    for (char *at = endpoint; *at && *at != ':'; at++)
+        *at = (char)tolower((unsigned char)*at);
+    size_t n = strlen(endpoint);
+    while (n > 0 && endpoint[n - 1] == '/')
+        endpoint[--n] = 0;
+    return endpoint;
 }
 
 bool mr_uri_is_loopback(const char *endpoint)

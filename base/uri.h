@@ -35,8 +35,11 @@ const char *mr_uri_root(enum mr_scheme scheme, const char *bucket, char out[MR_U
 /* malloc'ed "gs://bucket/key" (file: "file:///path"). key may be NULL for none. */
 char *mr_uri_format(enum mr_scheme scheme, const char *bucket, const char *key);
 
-/* Is this "[http[s]://]host[:port]", or the same with a path? */
-bool mr_uri_is_endpoint(const char *text);
+/* Is this "[http[s]://]host[:port]", also with slashes behind it, or with a path where it may have one? */
+bool mr_uri_is_endpoint(const char *text, bool may_have_path);
+/* malloc'ed: the same with its scheme, in lower case, and without slashes at its end. Without a scheme it gets http:// on
+ * this machine and where is_clear, else https://, since credentials are sent there. NULL with mr_error: no memory. */
+char *mr_uri_endpoint(const char *text, bool is_clear);
 /* Is the host of "host[:port]" or "http[s]://host[:port]" this machine by its name alone: localhost, 127.*, [::1]? */
 bool mr_uri_is_loopback(const char *endpoint);
 /* Would credentials for this endpoint cross a network in clear text: http:// to another machine? */

@@ -216,13 +216,13 @@ static int remove_stale(const struct sockaddr_un *address)
 }
 
 /* The folder of a socket that the user named, locked while that is made or removed: another supervisor may do the same.
- * Whoever may read the folder can lock it, so it is waited for only so long. -1: it is not locked. */
-static int lock_place(const char *socket_path)
+ * Whoever may read the folder can lock it, so it is waited for only so long. -1: it is not locked, or is ours alone. */
+static int lock_place(const struct mr_run_folder *folder)
 {
-    char place[sizeof((struct mr_run_folder *)NULL)->socket_path];
-    snprintf(place, sizeof place, "%s", socket_path);
+    char place[sizeof folder->socket_path];
+    memcpy(place, folder->socket_path, sizeof place);
     char *slash = strrchr(place, '/');
-    if (!slash)
+    if (folder->path[0] != '\0' || !slash)
         return -1;
     slash[1] = '\0';
     int fd = open(place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -292,7 +292,7 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
     if (set_address(&address, socket_path) != 0 || (folder->path[0] != '\0' && write_pid(folder) != 0))
         goto fail;
     strcpy(folder->socket_path, socket_path);
-    int place = folder->path[0] == '\0' ? lock_place(socket_path) : -1;
+    int place = lock_place(folder);
     int fd = listen_at(folder);
     if (place >= 0)
         close(place);
@@ -306,7 +306,7 @@ fail:
 void mr_run_folder_close(struct mr_run_folder *folder)
 {
     if (folder->have_socket) {
-        int place = folder->path[0] == '\0' ? lock_place(folder->socket_path) : -1;
+        int place = lock_place(folder);
         if (is_ours(folder))
             unlink(folder->socket_path);
         if (folder->socket_file >= 0)

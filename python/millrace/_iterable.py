@@ -68,9 +68,8 @@ class IterableDataset(Dataset):
         seed = _arguments.integer("seed", seed, 0, _arguments.MAX_SEED)
         self.batch_size = _arguments.batch_size(batch_size)
         self._rank_arguments = _arguments.rank_pair(rank, world_size)
-        self._pickled_in: tuple[int, int, int] | None = (
-            None  # by the parent: its pid, and the rank and world that it had
-        )
+        # Where the parent has pickled it: its pid, and the rank and world that it had.
+        self._pickled_in: tuple[int, int, int] | None = None
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
         self._key = HandedKey()

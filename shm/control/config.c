@@ -433,9 +433,9 @@ static int check_cleartext(const struct mr_config *config)
     return -1;
 }
 
-static int check_url(const char *endpoint, const char *section)
+static int check_url(const char *endpoint, const char *section, bool may_have_path)
 {
-    if (!endpoint[0] || mr_uri_is_endpoint(endpoint))
+    if (!endpoint[0] || mr_uri_is_endpoint(endpoint, may_have_path))
         return 0;
     mr_error_set(MR_E_CONFIG, "%s.endpoint = \"%.200s\" is not of the form http[s]://host[:port]", section, endpoint);
     return -1;
@@ -472,12 +472,12 @@ static int check_endpoint(const struct mr_config *config, const struct mr_config
             }
         }
     }
-    return check_url(endpoint->s3.endpoint, section) == 0 ? check_encryption(&endpoint->s3, section) : -1;
+    return check_url(endpoint->s3.endpoint, section, false) == 0 ? check_encryption(&endpoint->s3, section) : -1;
 }
 
 int mr_config_check(const struct mr_config *config)
 {
-    if (check_url(config->gcs.endpoint, "gcs") != 0 || check_url(config->s3.endpoint, "s3") != 0 ||
+    if (check_url(config->gcs.endpoint, "gcs", true) != 0 || check_url(config->s3.endpoint, "s3", false) != 0 ||
         check_encryption(&config->s3, "s3") != 0)
         return -1;
     for (size_t i = 0; i < config->endpoint_count; i++)

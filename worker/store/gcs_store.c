@@ -1,5 +1,4 @@
 /* The client of Google Cloud Storage's JSON API as a store: its life, and the table of its operations. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,22 +71,11 @@ static const struct mr_store_ops gcs_ops = {
     .destroy = gcs_destroy,
 };
 
-/* A malloc'ed "scheme://host[:port]" without a trailing slash; NULL with mr_error. If text has no scheme, it is http://
- * for an emulator, as in Google's clients, and on this machine; else https://, since credentials are sent there. */
+/* mr_uri_endpoint's, http:// for an emulator, as in Google's clients; NULL with mr_error. */
 static char *make_endpoint(const char *text, const char *origin, bool is_emulator)
 {
-    const char *scheme = strstr(text, "://") ? "" : is_emulator || mr_uri_is_loopback(text) ? "http://" : "https://";
-    char *endpoint = NULL;
-    if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
-        return NULL;
-    }
-    for (char *at = endpoint; *at && *at != ':'; at++)
-        *at = (char)tolower((unsigned char)*at); /* of the scheme */
-    size_t n = strlen(endpoint);
-    while (n > 0 && endpoint[n - 1] == '/')
-        endpoint[--n] = 0;
-    if (!mr_uri_is_endpoint(endpoint)) {
+    char *endpoint = mr_uri_endpoint(text, is_emulator);
+    if (endpoint && !mr_uri_is_endpoint(endpoint, true)) {
         mr_error_set(MR_E_CONFIG, "%s \"%s\" is not of the form http[s]://host[:port]", origin, text);
         free(endpoint);
         return NULL;

@@ -18,21 +18,11 @@
 
 /* ---- endpoint ---- */
 
-/* A malloc'ed "scheme://host[:port]" without a trailing slash; NULL with mr_error. text may lack the scheme. */
+/* mr_uri_endpoint's; NULL with mr_error. */
 static char *make_endpoint(const char *text)
 {
-    const char *scheme = strstr(text, "://") ? "" : mr_uri_is_loopback(text) ? "http://" : "https://";
-    char *endpoint = NULL;
-    if (asprintf(&endpoint, "%s%s", scheme, text) < 0) {
-        mr_error_set(MR_E_NO_MEMORY, "no memory for an endpoint");
-        return NULL;
-    }
-    for (char *at = endpoint; *at && *at != ':'; at++)
-        *at = (char)tolower((unsigned char)*at); /* of the scheme */
-    size_t n = strlen(endpoint);
-    while (n > 0 && endpoint[n - 1] == '/')
-        endpoint[--n] = 0;
-    if (!mr_uri_is_endpoint(endpoint) || strchr(strstr(endpoint, "://") + 3, '/')) {
+    char *endpoint = mr_uri_endpoint(text, false);
+    if (endpoint && !mr_uri_is_endpoint(endpoint, false)) {
         mr_error_set(MR_E_CONFIG,
                      "the S3 endpoint \"%s\" is not of the form http[s]://host[:port]: check [s3] endpoint, "
                      "AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL",

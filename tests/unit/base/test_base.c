@@ -199,9 +199,11 @@ START_TEST(endpoints)
         "u@a",  "a#b",    "a:0",     "a:65536",    "a:1000000000",  "a:99999999999", "a:80x", ":80",
         "[::1", "[::1]x", "[a.b]x",  "http://a:b", "http://a:80:1", "http://\na"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
-        ck_assert_msg(mr_uri_is_endpoint(good[i]), "%s", good[i]);
+        ck_assert_msg(mr_uri_is_endpoint(good[i], true), "%s", good[i]);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        ck_assert_msg(!mr_uri_is_endpoint(bad[i]), "%s", bad[i]);
+        ck_assert_msg(!mr_uri_is_endpoint(bad[i], true), "%s", bad[i]);
+    ck_assert(!mr_uri_is_endpoint("a:80/path", false));
+    ck_assert(mr_uri_is_endpoint("http://a:80//", false));
 }
 END_TEST
 
