@@ -33,6 +33,8 @@ int mr_cli_fail(void);
 /* For wrong arguments: prints mr_error and the usage to standard error, or, with --json where the verb has that, only
  * the error as JSON. Returns the exit status. */
 int mr_cli_fail_usage(const struct mr_arguments *arguments);
+/* With --json, where the verb has that: prints mr_error as JSON to standard error. Else, or without memory, false. */
+bool mr_cli_put_json_error(const struct mr_arguments *arguments);
 /* Whether all of standard output could be written: 0, or 1 with a line in the log. */
 int mr_cli_flush(void);
 /* --socket, otherwise MILLRACE_SOCKET; NULL: neither. */

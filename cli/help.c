@@ -120,16 +120,22 @@ void mr_help_all(FILE *out)
           out);
 }
 
-int mr_cli_fail_usage(const struct mr_arguments *arguments)
+bool mr_cli_put_json_error(const struct mr_arguments *arguments)
 {
     json_t *report = NULL;
     if (arguments->verb->json_errors && mr_arguments_have(arguments, MR_OPT_JSON))
         report = json_pack("{s:s, s:s}", "code", mr_code_name(mr_error_code()), "error", mr_error_text());
-    if (report) { /* otherwise the text is not UTF-8 */
-        json_dumpf(report, stderr, 0);
-        fputc('\n', stderr);
-        json_decref(report);
-    } else {
+    if (!report)
+        return false;
+    json_dumpf(report, stderr, 0);
+    fputc('\n', stderr);
+    json_decref(report);
+    return true;
+}
+
+int mr_cli_fail_usage(const struct mr_arguments *arguments)
+{
+    if (!mr_cli_put_json_error(arguments)) {
         fprintf(stderr, "millrace %s: %s\n", arguments->verb->name, mr_error_text());
         mr_help_usage(arguments->verb, stderr);
         fprintf(stderr, "'millrace %s --help' describes each option.\n", arguments->verb->name);

@@ -89,5 +89,5 @@ int mr_program_devstore(char **argv)
 int mr_cli_tool(const struct mr_arguments *arguments)
 {
     mr_program_worker(arguments);
-    return mr_cli_fail();
+    return mr_cli_put_json_error(arguments) ? mr_code_exit_status(mr_error_code()) : mr_cli_fail();
 }

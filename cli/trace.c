@@ -131,8 +131,9 @@ static int trace(struct mr_client *client, const char *path, double seconds)
     close(fd);
     if (rc != 0)
         return -1;
-    output.file = open_output(path);
+    output.file = open_output(path); /* a FIFO waits for its reader here, and a signal ends that */
     if (output.file) {
+        catch_signals();
         int64_t until_ns = seconds > 0 ? output.begin_ns + (int64_t)(seconds * 1e9) : INT64_MAX;
         mr_trace_output_begin(&output);
         follow(client, &reader, &output, until_ns);
@@ -150,7 +151,6 @@ int mr_cli_trace(const struct mr_arguments *arguments)
     if (!client)
         return mr_cli_fail();
     double seconds = mr_arguments_have(arguments, MR_OPT_SECONDS) ? arguments->values[MR_OPT_SECONDS].seconds : 0;
-    catch_signals();
     int rc = trace(client, mr_arguments_text(arguments, MR_OPT_OUTPUT), seconds);
     mr_client_destroy(client);
     return rc == 0 ? 0 : mr_cli_fail();

@@ -142,6 +142,9 @@ def test_if_absent(millrace: Run, store: Path, tmp_path: Path) -> None:
         assert b"exists" in done.stderr
     assert here(tmp_path) == {"file": b"mine"}
     assert ok(millrace("cat", "gs://bucket/hello")) == b"hello\n"
+    ok(millrace("cp", "--if-absent", "file", "gs://bucket/new/"))
+    done = millrace("cp", "--if-absent", "file", "gs://bucket/new/")
+    assert (done.returncode, done.stderr) == (1, b"millrace cp: gs://bucket/new/file: it exists already\n")
     ok(millrace("cp", "--if-absent", "file", "gs://bucket/new"))
     ok(millrace("cp", "--if-absent", "gs://bucket/new", "new"))
     assert here(tmp_path)["new"] == b"mine"

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import StartDevstore
 from tests.serve import DEADLINE_S, wait_for
+from tests.stores import put
 
 MIB = 1 << 20
 NAMES = [f"train/{i:03}" for i in range(60)]
@@ -30,6 +31,7 @@ def contents(devstore: StartDevstore, tmp_path: Path, monkeypatch: pytest.Monkey
         path = tmp_path / "root" / "bucket" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+    (tmp_path / "root" / "odd").mkdir()
     url = devstore("--root", tmp_path / "root").url
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
@@ -85,6 +87,15 @@ def test_all_bytes_in_order(start: Start, contents: dict[str, bytes], scheme: st
     pipe = start(f"{scheme}://bucket/train/", f"{scheme}://bucket/large")
     names = sorted(name for name in contents if name.startswith("train/"))
     assert pipe.read(0) == b"".join(contents[name] for name in [*names, "large"])
+    assert pipe.end() == (0, b"")
+
+
+def test_names_that_end_in_a_slash(start: Start) -> None:
+    """A marker of a folder is left out, and not an object that has bytes; nor is what a run is composing now."""
+    for name, data in (("a/", b""), ("a/slash/", b"123"), ("a/z", b"4"), ("dataflux-composed-objects/x", b"5")):
+        put(os.environ["STORAGE_EMULATOR_HOST"], "odd", name, data)
+    pipe = start("gs://odd/")
+    assert pipe.read(0) == b"1234"
     assert pipe.end() == (0, b"")
 
 

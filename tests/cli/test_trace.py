@@ -261,6 +261,25 @@ def test_one_at_a_time(server: Supervisor, tmp_path: Path) -> None:
     assert json.loads(out.read_text()) == []
 
 
+def test_a_signal_while_a_fifo_has_no_reader(server: Supervisor, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    waiting = subprocess.Popen(command(server, "-o", tmp_path / "fifo"))
+    try:
+
+        def has_begun() -> bool:
+            other = subprocess.run(
+                command(server, "-o", "/dev/null", "--seconds", "0.1"), capture_output=True, text=True
+            )
+            return f"process {waiting.pid} traces this run" in other.stderr
+
+        wait_for(has_begun)
+        waiting.terminate()
+        assert waiting.wait(DEADLINE_S) == -signal.SIGTERM
+    finally:
+        waiting.kill()
+        waiting.wait()
+
+
 def test_a_full_disk(server: Supervisor) -> None:
     done = subprocess.run(
         command(server, "-o", "/dev/full", "--seconds", "0.1"), capture_output=True, text=True, timeout=DEADLINE_S

@@ -260,6 +260,13 @@ def test_with_json_a_wrong_argument_is_json(line: str, error: str) -> None:
     assert json.loads(done.stderr) == {"code": "usage", "error": error}
 
 
+def test_with_json_a_wrong_configuration_is_json() -> None:
+    done = call("ls", "--json", "-c", "/nonexistent.toml", "gs://bucket/")
+    assert done.returncode == 2
+    error = "cannot read the configuration /nonexistent.toml: No such file or directory"
+    assert json.loads(done.stderr) == {"code": "configuration", "error": error}
+
+
 def test_an_unknown_verb() -> None:
     done = call("lst")
     assert (done.returncode, done.stdout) == (2, "")

@@ -267,6 +267,17 @@ def clean(millrace_bin: Path, url: str, *arguments: str) -> dict[str, Any]:
     return dict(json.loads(result.stdout))
 
 
+def test_clean_that_may_not_delete(devstore: StartDevstore, millrace_bin: Path) -> None:
+    server = devstore("--memory", "--deny", "storage.objects.delete")
+    run = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    upload(server.url, "odd", {f"{TEMPORARY_PREFIX}{run}/1-1-{i}": b"0123456789" for i in range(3)})
+    command = [str(millrace_bin), "clean", "--json", "--all", "gs://odd"]
+    environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["failed"], result["removed"], result["removed_bytes"]) == (1, 3, 0, 0)
+
+
 def test_clean(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = tmp_path / "runtime"
     (runtime / "millrace" / "composed").mkdir(parents=True)

@@ -337,6 +337,19 @@ def test_a_resume_finds_the_samples_that_it_was_saved_over(buckets: Buckets, mon
     assert sorted(map(str, first + rest)) == sorted(map(str, buckets.samples))
 
 
+def test_a_shard_whose_name_needs_escapes_is_replaced(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of the sample stays in the message."""
+    put(buckets.server.url, "bucket", "odd/a\\b\t.tar", (buckets.root / "bucket/train/000.tar").read_bytes())
+    use(buckets.supervisor(), monkeypatch)
+    ds = millrace.MapDataset("gs://bucket/odd/", format="tar", on_error="raise")
+    assert len(ds) == 25
+    put(buckets.server.url, "bucket", "odd/a\\b\t.tar", b"something else" * 100_000)
+    with pytest.raises(
+        millrace.ChangedError, match=r"^sample \S+, which begins at byte \d+ of its shard: gs://bucket/odd"
+    ):
+        ds[0]
+
+
 def test_a_shard_that_is_replaced_while_it_is_read(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> None:
     use(buckets.supervisor(), monkeypatch)
     ds = millrace.MapDataset("gs://bucket/train/{000..003}.tar", on_error="raise", window=1)

@@ -201,6 +201,21 @@ def test_sts_is_asked_again(cloud: Cloud, home: Path, monkeypatch: pytest.Monkey
     assert ours()["access_key"] == "ASIAweb"
 
 
+def test_sts_throttles(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than one call asks again: the requests that wait for the keys ask again, too."""
+    set_up(next(case for case in SAME if case.name == "web"), cloud, home, monkeypatch)
+    cloud.script["/"] = [(400, sts_error("Throttling", "Rate exceeded"))] * 5
+    assert ours()["code"] == "busy"
+
+
+def test_sts_names_the_clock(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up(next(case for case in SAME if case.name == "role"), cloud, home, monkeypatch)
+    cloud.script["/"] = [
+        (403, sts_error("SignatureDoesNotMatch", "Signature expired: 20260101T000000Z is now earlier"))
+    ]
+    assert ours()["error"].endswith("; set this machine's clock")
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [

@@ -9,6 +9,7 @@ struct batch {
     struct mr_transfer *transfer;
     unsigned count;
     struct mr_store_name names[MR_STORE_BATCH_MAX]; /* their text is ours */
+    uint64_t bytes[MR_STORE_BATCH_MAX];
 };
 
 struct mr_remover {
@@ -35,7 +36,7 @@ static void remove_report(struct batch *batch, const struct mr_store_result *res
     for (unsigned i = 0; i < batch->count; i++) {
         const struct mr_store_result *one = each ? &each[i] : result;
         enum mr_code code = one->code == MR_E_NOT_FOUND ? MR_OK : one->code;
-        remover->done(remover->arg, batch->names[i].name, code, code == MR_OK ? "" : one->text);
+        remover->done(remover->arg, batch->names[i].name, batch->bytes[i], code, code == MR_OK ? "" : one->text);
     }
 }
 
@@ -84,7 +85,7 @@ void mr_remover_destroy(struct mr_remover *remover)
     free(remover);
 }
 
-int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t generation)
+int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t generation, uint64_t bytes)
 {
     struct batch *batch = remover->filling;
     size_t length = strlen(name);
@@ -97,6 +98,7 @@ int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t genera
         return -1;
     }
     batch->remover = remover;
+    batch->bytes[batch->count] = bytes;
     batch->names[batch->count++] =
         (struct mr_store_name){.name = copy, .name_length = length, .generation = generation};
     if (batch->count == MR_STORE_BATCH_MAX)

@@ -14,7 +14,7 @@
 
 struct mr_remover;
 /* How one name ended: OK, also where it was gone already, else the store's code and text. */
-typedef void mr_removed_fn(void *arg, const char *name, enum mr_code code, const char *text);
+typedef void mr_removed_fn(void *arg, const char *name, uint64_t bytes, enum mr_code code, const char *text);
 
 /* Nothing is under way any more. It may destroy the remover. */
 typedef void mr_remover_idle_fn(void *arg);
@@ -24,8 +24,8 @@ struct mr_remover *mr_remover_new(struct mr_transfer_engine *engine, struct mr_s
                                   mr_remover_idle_fn *idle, void *arg);
 /* Cancels what is under way, without calling back. NULL is allowed. */
 void mr_remover_destroy(struct mr_remover *remover);
-/* The name is copied. A full batch goes out at once. 0, or -1 (NO_MEMORY): done was not and will not be called. */
-int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t generation);
+/* The name is copied; bytes: what `done` is to be told. A full batch goes out at once. 0, or -1 (NO_MEMORY): done was not and will not be called. */
+int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t generation, uint64_t bytes);
 /* Sends what waits. 0, or -1: `done` has been called for them. */
 int mr_remover_flush(struct mr_remover *remover);
 /* Names that wait for their batch; and those whose batch is under way. */

@@ -41,12 +41,13 @@ static void sweep_go_on(struct mr_sweep *sweep)
         sweep_end(sweep, mr_error_code(), mr_error_text());
 }
 
-static void removed(void *arg, const char *name, enum mr_code code, const char *text)
+static void removed(void *arg, const char *name, uint64_t bytes, enum mr_code code, const char *text)
 {
     struct mr_sweep *sweep = arg;
     (void)name;
     if (code == MR_OK || code == MR_E_CHANGED) { /* changed: another process has replaced it; it is theirs now */
         sweep->so_far.removed++;
+        sweep->so_far.removed_bytes += bytes;
     } else {
         sweep->so_far.failed++;
         snprintf(sweep->failure, sizeof sweep->failure, "%s", text);
@@ -71,7 +72,7 @@ static void sweep_page_arrived(void *arg, const struct mr_store_result *result, 
             continue;
         sweep->so_far.condemned++;
         sweep->so_far.bytes += item->size;
-        if (!sweep->options.dry_run && mr_remover_add(sweep->remover, item->name, item->generation) != 0)
+        if (!sweep->options.dry_run && mr_remover_add(sweep->remover, item->name, item->generation, item->size) != 0)
             sweep->bad = true;
     }
     free(sweep->token);

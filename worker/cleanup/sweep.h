@@ -17,7 +17,7 @@ struct mr_sweep_result {
     enum mr_code code; /* of the listing; MR_OK: it came to its end */
     const char *text;
     uint64_t seen, condemned, removed, failed; /* objects; condemned ones end as removed or failed */
-    uint64_t bytes;                            /* of the condemned */
+    uint64_t bytes, removed_bytes;             /* of the condemned; of the removed */
     const char *failure;                       /* of the last that failed; "" */
 };
 

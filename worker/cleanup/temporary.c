@@ -234,8 +234,9 @@ static void show_left(struct mr_temporaries *t)
     mr_counter_set(t->counters, MR_WC_TEMPORARY_OBJECTS, left);
 }
 
-static void removed(void *arg, const char *name, enum mr_code code, const char *text)
+static void removed(void *arg, const char *name, uint64_t bytes, enum mr_code code, const char *text)
 {
+    (void)bytes;
     struct mr_temporary_bucket *bucket = arg;
     struct mr_temporaries *t = bucket->owner;
     if (code == MR_OK) {
@@ -333,7 +334,7 @@ void mr_temporary_remove(struct mr_temporary_bucket *bucket, uint64_t number, ui
     mr_temporary_name_of(bucket, number, name);
     if (mr_remover_waiting(bucket->remover) == 0)
         bucket->waiting_since_ns = mr_http_now_ns(t->net->http);
-    if (mr_remover_add(bucket->remover, name, generation) != 0)
+    if (mr_remover_add(bucket->remover, name, generation, 0) != 0)
         mr_temporary_lost(bucket, number);
 }
 

@@ -332,7 +332,11 @@ void mr_upload_janitor_step(struct mr_upload_janitor *j, int64_t now_ns)
             continue;
         mr_transfer_cancel(j->net->engine, job->transfer);
         job->transfer = NULL;
-        note_failure(job, "its store does not answer");
+        const struct mr_upload_entry *entry = &job->entries.items[job->next];
+        char uri[400], text[800];
+        snprintf(text, sizeof text, "%s: its store, %.300s, does not answer", mr_upload_uri(entry, uri, sizeof uri),
+                 entry->endpoint);
+        note_failure(job, text);
         job->next++;
         upload_janitor_go_on(job);
     }

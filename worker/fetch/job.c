@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "worker/store/text.h"
 
 #define SOURCES_MIN 4                   /* fewer are faster by themselves: a compose is one more round trip */
 #define PATIENCE_NS (10 * MR_SECOND_NS) /* for a compose: then the objects are downloaded one by one */
@@ -114,10 +115,12 @@ static void piece_ended(struct piece *piece)
     piece->job->jobs->in_flight--;
 }
 
-/* What a reader cannot know by itself: ": reason", after the object's URI, of which a long one is cut by "...". NULL: the
- * text does not begin with that. */
-static const char *reason_in(const char *why, const char *uri)
+/* What a reader cannot know by itself: ": reason", after the object's URI as mr_store_uri has it, of which a long one is
+ * cut by "...". NULL: the text does not begin with that. */
+static const char *reason_in(const char *why, const char *unquoted)
 {
+    char uri[1200];
+    mr_text_quote(uri, sizeof uri, unquoted, strlen(unquoted));
     size_t length = 0;
     while (why[length] != '\0' && why[length] == uri[length])
         length++;

@@ -216,8 +216,8 @@ bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word)
     return answer->code == MR_OK && answer->length > 0 && strstr(answer->body, word);
 }
 
-/* Whether the same request may succeed later. Some servers report temporary failures with status 400. */
-static bool worth_a_repeat(const struct mr_auth_answer *answer)
+/* Some servers report temporary failures with status 400. */
+bool mr_auth_worth_a_repeat(const struct mr_auth_answer *answer)
 {
     if (answer->code != MR_OK)
         return mr_code_retryable(answer->code);
@@ -247,7 +247,7 @@ static void on_done(void *arg, const struct mr_http_result *http)
                                     .headers = http->headers,
                                     .body = call->answer,
                                     .length = call->answer_length};
-    if (worth_a_repeat(&answer) && ++call->failures < call->tries) {
+    if (mr_auth_worth_a_repeat(&answer) && ++call->failures < call->tries) {
         uint64_t wait = (uint64_t)WAIT_MS << (call->failures - 1);
         wait = wait / 2 + mr_random64() % (wait / 2 + 1);
         if (wait < answer.headers.retry_after_ms)
@@ -404,7 +404,7 @@ int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_a
     }
     if (answer->status / 100 == 2)
         return 0;
-    enum mr_code code = worth_a_repeat(answer) ? MR_E_BUSY : MR_E_DENIED;
+    enum mr_code code = mr_auth_worth_a_repeat(answer) ? MR_E_BUSY : MR_E_DENIED;
     struct mr_auth_answer copy = *answer;
     char words[300];
     put_words(&copy, words, sizeof words);

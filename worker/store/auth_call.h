@@ -53,6 +53,8 @@ void mr_auth_call_close(struct mr_auth_call *call);
 /* 0 for a 2xx response; -1 with mr_error: DENIED with the server's words, or NET, TIMEOUT, BUSY. what: names what was
  * requested. */
 int mr_auth_answer_check(const struct mr_auth_call *call, const struct mr_auth_answer *answer, const char *what);
+/* Whether the same request may succeed later. */
+bool mr_auth_worth_a_repeat(const struct mr_auth_answer *answer);
 /* Whether the body contains this word. false if there was no response. */
 bool mr_auth_answer_says(const struct mr_auth_answer *answer, const char *word);
 

@@ -155,8 +155,9 @@ static void aws_role_refuse(const struct role *role, const struct mr_auth_call *
     char words[400] = "";
     if (message->length)
         mr_text_quote(words, sizeof words, message->data, message->length);
-    const char *what = advice(role, code->data);
-    mr_error_set(answer->status / 100 == 5 || answer->status == 429 ? MR_E_BUSY : MR_E_DENIED,
+    bool is_clock = strstr(words, "Signature expired") || strstr(words, "Signature not yet current");
+    const char *what = is_clock ? "set this machine's clock" : advice(role, code->data);
+    mr_error_set(mr_auth_worth_a_repeat(answer) ? MR_E_BUSY : MR_E_DENIED,
                  "the role %.200s is refused: %.60s: %s (HTTP status %d)%s%s", role->role_arn, code->data, words,
                  answer->status, what[0] ? "; " : "", what);
 }

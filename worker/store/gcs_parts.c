@@ -110,7 +110,8 @@ static void gcs_parts_on_part(struct gcs_call *call, struct gcs_answer *answer)
     }
     if (answer->result.code == MR_OK && http->headers.checksum.kind == MR_CHECKSUM_CRC32C &&
         http->headers.checksum.value != call->crc32c) {
-        mr_error_set(MR_E_NET, "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
+        mr_error_set(MR_E_CORRUPT,
+                     "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
         mr_gcs_refuse(call, answer);
     }
     call->done.part(call->arg, &answer->result, answer->result.code == MR_OK ? etag : NULL);
@@ -156,7 +157,8 @@ struct mr_store_call *mr_gcs_parts_complete(struct mr_store *base, const struct 
     struct gcs_call *call = xml_call(store, request->name, request->name_length, "?", arg);
     if (!call)
         return NULL;
-    struct mr_http_request http = {.method = "POST", .body = call->body, .body_count = 1};
+    struct mr_http_request http = {
+        .method = "POST", .body = call->body, .body_count = 1, .drip_ms = MR_STORE_COMPLETE_MS};
     struct mr_text *body = &call->head;
     call->done.complete = done;
     mr_gcs_parameter(&store->url, "uploadId=", request->id);

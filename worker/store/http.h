@@ -57,7 +57,8 @@ struct mr_http_request {
     uint64_t range_first, range_last;
     unsigned stall_timeout_ms; /* MR_E_TIMEOUT if neither 4 KiB of a body nor its end move in this time; 0: never */
     unsigned first_timeout_ms; /* MR_E_TIMEOUT if no response begins in this time; 0: as the other, which if 0 wins */
-    bool fresh_connection;     /* do not reuse a connection */
+    unsigned drip_ms;      /* for so long any byte of the body counts as movement: white space, while a server works */
+    bool fresh_connection; /* do not reuse a connection */
     /* Never sent a second time. libcurl would do that if a reused connection ends without a response, although the
      * server may have done the work. */
     bool once;
@@ -123,6 +124,7 @@ struct mr_http_result {
     int64_t first_ns;     /* from the start to the head of the response, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
     int64_t body_ns;      /* from the head to the end */
+    int64_t sending_ns;   /* from the start until the last 512 KiB of a long body were to be sent; 0: it had none */
 };
 
 /* NULL with mr_error (CONFIG for a bad proxy or header line, NO_MEMORY). */

@@ -103,7 +103,7 @@ int mr_http_take_body(struct mr_http_call *call, const char *data, size_t length
     if (rc != 0)
         return rc > 0 ? 1 : fail_sink(call);
     call->received += length;
-    if (call->received - call->moved_received >= MR_HTTP_MOVE_BYTES) {
+    if (call->received - call->moved_received >= MR_HTTP_MOVE_BYTES || call->http->now_ns < call->drip_end_ns) {
         call->moved_received = call->received;
         moved(call);
     }
@@ -194,6 +194,7 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
         .body_ns = body_ns > 0 ? body_ns : 0,
+        .sending_ns = call->sending_ns,
     };
     mr_http_trace_end(call);
     mr_http_call_deactivate(http, call);

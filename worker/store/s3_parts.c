@@ -82,7 +82,8 @@ const char *mr_s3_part_etag(struct s3_call *call, struct s3_answer *answer)
     }
     if (answer->result.code == MR_OK && headers->checksum.kind == call->sum.kind &&
         headers->checksum.value != call->sum.value) {
-        mr_error_set(MR_E_NET, "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
+        mr_error_set(MR_E_CORRUPT,
+                     "the store has other bytes of a part than were sent"); /* sent again, it replaces them */
         mr_s3_refuse(call, answer);
     }
     return answer->result.code == MR_OK ? headers->etag : NULL;
@@ -136,7 +137,7 @@ void mr_s3_put_parts(struct s3_call *call, const struct mr_upload_part *parts, u
 
 int mr_s3_send_complete(struct s3_call *call, const char *id, uint64_t size, uint32_t crc32c, s3_answered_fn *answered)
 {
-    struct mr_http_request http = {.method = "POST"};
+    struct mr_http_request http = {.method = "POST", .drip_ms = MR_STORE_COMPLETE_MS};
     const struct mr_checksum sum = {MR_CHECKSUM_CRC32C, crc32c};
     char bytes[24];
     mr_s3_target(call, "?");

@@ -136,6 +136,9 @@ static inline bool mr_store_is_generation(uint64_t generation)
     return generation != 0 && generation != MR_STORE_ANY;
 }
 
+/* How long a store may work on the completion of an upload, while it sends white space: S3 takes minutes. */
+#define MR_STORE_COMPLETE_MS 900000u
+
 struct mr_text;
 /* Adds the strings of names (and ETags) to *strings, each with its NUL, and copies names to `to`, which points there.
  * 0, or -1: no memory; mr_error is not set. */

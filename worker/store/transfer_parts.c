@@ -247,7 +247,14 @@ static void on_checked(void *arg, const struct mr_store_result *result, const st
         fail_replaced(complete, item);
 }
 
-/* Success is followed by a look-up, and so is an upload that no longer exists after a response was lost. */
+/* What a request is told whose predecessor, the response to which was lost, has completed the upload: it no longer
+ * exists, or an object has the name. */
+static bool may_be_completed(enum mr_code code)
+{
+    return code == MR_E_NOT_FOUND || code == MR_E_EXISTS || code == MR_E_CHANGED;
+}
+
+/* Success is followed by a look-up, and so is a refusal after a response was lost. */
 static void transfer_parts_on_complete(void *arg, const struct mr_store_result *result, uint64_t generation)
 {
     struct mr_stream *stream = arg;
@@ -260,8 +267,7 @@ static void transfer_parts_on_complete(void *arg, const struct mr_store_result *
         mr_stream_queue(stream, true); /* to look it up */
         return;
     }
-    if (result->code == MR_E_NOT_FOUND && complete->asked_before) {
-        /* The upload no longer exists: an earlier request, whose response was lost, may have completed it. */
+    if (complete->asked_before && may_be_completed(result->code)) {
         mr_stream_landed(stream);
         snprintf(write->text, sizeof write->text, "%s", result->text);
         write->refused = *result;

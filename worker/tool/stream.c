@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "worker/cleanup/temporary.h"
 
 #define AHEAD_BYTES   (UINT64_C(64) << 20)
 #define AHEAD_OBJECTS 64u
@@ -40,6 +41,13 @@ static int stream_add(struct mr_stream_list *list, const struct mr_download_obje
     return 0;
 }
 
+/* A folder marker, or the temporary object of a run. As of a data set, not what is in an object with such a name. */
+static bool is_left_out(const struct mr_store_item *item)
+{
+    return item->name_length == 0 || (item->size == 0 && item->name[item->name_length - 1] == '/') ||
+           strncmp(item->name, MR_TEMPORARY_PREFIX, strlen(MR_TEMPORARY_PREFIX)) == 0;
+}
+
 static void stream_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct listing *listing = arg;
@@ -50,7 +58,7 @@ static void stream_page_arrived(void *arg, const struct mr_store_result *result,
         const struct mr_store_item *item = &page->items[i];
         struct mr_download_object object = {.store = listing->store, .name = item->name};
         mr_download_object_take(&object, item);
-        if (item->name_length > 0 && item->name[item->name_length - 1] != '/')
+        if (!is_left_out(item))
             listing->failed = stream_add(listing->list, &object) != 0;
     }
     free(listing->token);

@@ -15,7 +15,7 @@ struct mr_stream_list {
 };
 
 /* Adds the object that the URI names; where it names none, or ends in a slash, all objects below it in bytewise order,
- * without folder markers. 0, or -1 (NOT_FOUND where there is nothing). Blocks. */
+ * without folder markers and temporary objects. 0, or -1 (NOT_FOUND where there is nothing). Blocks. */
 int mr_stream_list_add(struct mr_stream_list *list, struct mr_tool *tool, const char *uri);
 void mr_stream_list_close(struct mr_stream_list *list);
 

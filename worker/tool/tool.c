@@ -234,6 +234,7 @@ int mr_tool_fail(const char *verb)
 {
     if (interrupted) { /* so that a shell's loop ends too */
         signal(interrupted, SIG_DFL);
+        fflush(stdout); /* what was done is said; a second signal ends that, too */
         raise(interrupted);
     }
     if (json_errors) {

@@ -186,11 +186,11 @@ static int tool_clean_report(const struct clean *clean)
             json_pack("{s:I, s:I, s:I, s:o, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
                       (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed, "failure",
                       mr_json_from_text(clean->uploads.failure), "uploads", clean->upload_list);
-        json_t *all = json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:O, s:o}", "dry_run", clean->dry_run, "seen",
-                                (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
-                                (json_int_t)(clean->dry_run ? 0 : r->bytes), "kept", (json_int_t)clean->young, "failed",
-                                (json_int_t)r->failed, "failure", mr_json_from_text(clean->failure), "objects",
-                                clean->objects, "unfinished", uploads);
+        json_t *all =
+            json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:O, s:o}", "dry_run", clean->dry_run, "seen",
+                      (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
+                      (json_int_t)r->removed_bytes, "kept", (json_int_t)clean->young, "failed", (json_int_t)r->failed,
+                      "failure", mr_json_from_text(clean->failure), "objects", clean->objects, "unfinished", uploads);
         return mr_tool_print_report(all);
     }
     if (!is_whole_bucket(clean)) {
@@ -201,7 +201,7 @@ static int tool_clean_report(const struct clean *clean)
     if (clean->dry_run)
         fprintf(stderr, "%" PRIu64 " (%" PRIu64 " bytes) would be removed", r->condemned, r->bytes);
     else
-        fprintf(stderr, "%" PRIu64 " (%" PRIu64 " bytes) removed", r->removed, r->bytes);
+        fprintf(stderr, "%" PRIu64 " (%" PRIu64 " bytes) removed", r->removed, r->removed_bytes);
     if (clean->young > 0)
         fprintf(stderr, ", %" PRIu64 " kept: their run lives, or they are young (--older-than, --all)", clean->young);
     if (r->failed > 0)

@@ -238,7 +238,9 @@ static int precondition(struct copy *copy, const char *name, uint64_t *generatio
     if (rc != 0 && (mr_tool_interrupted() || (!missing && !denied)))
         return -1;
     if (rc == 0 && copy->if_absent) {
-        mr_error_set(MR_E_EXISTS, "%s: it exists already", copy->to.text);
+        char *uri = mr_uri_format(copy->to.uri.scheme, copy->to.uri.bucket, name);
+        mr_error_set(MR_E_EXISTS, "%s: it exists already", uri ? uri : copy->to.text);
+        free(uri);
         return -1;
     }
     *generation = copy->if_absent || missing ? 0 : denied ? MR_STORE_ANY : target.generation;

@@ -367,7 +367,8 @@ END_TEST
 
 START_TEST(stalls_end)
 {
-    static struct seen stall, silent, fine, drip;
+    static struct seen stall, silent, fine, drip, alive;
+    start(&alive, "/drip", (struct mr_http_request){.stall_timeout_ms = 1000, .drip_ms = 100000});
     start(&drip, "/drip", (struct mr_http_request){.stall_timeout_ms = 150, .sink = on_sink});
     /* Its three bytes have to come before, on a busy machine too. */
     start(&stall, "/stall", (struct mr_http_request){.stall_timeout_ms = 2000, .sink = on_sink});
@@ -377,6 +378,7 @@ START_TEST(stalls_end)
     run_until(&stall.done);
     run_until(&silent.done);
     run_until(&drip.done);
+    run_until(&alive.done);
     ck_assert_int_eq(fine.code, MR_OK);
     ck_assert_int_eq(stall.code, MR_E_TIMEOUT);
     ck_assert_int_eq(silent.code, MR_E_TIMEOUT);
@@ -384,6 +386,7 @@ START_TEST(stalls_end)
     ck_assert_ptr_nonnull(strstr(stall.text, "stalled"));
     ck_assert_int_eq(drip.code, MR_E_TIMEOUT);
     ck_assert_uint_lt(drip.sunk, 100);
+    ck_assert_msg(alive.code == MR_OK, "%s", alive.text);
     ck_assert_uint_eq(mr_http_in_flight(http), 0);
 }
 END_TEST

@@ -238,6 +238,31 @@ START_TEST(somebody_else_was_first)
 }
 END_TEST
 
+/* The completion is done, and its response is lost; a look-up comes too early, and the repeat is refused because of the
+ * object that is there: it is ours. */
+START_TEST(what_was_completed_refuses_the_repeat)
+{
+    static const int refusals[] = {412, 409};
+    for (int i = 0; i < COUNT(refusals); i++) {
+        const struct bucket_step steps[] = {{OP_COMPLETE, RESET_AFTER, 0, 0, NULL},
+                                            {OP_STAT, ANSWER_STATUS, 404, 0, NULL},
+                                            {OP_COMPLETE, ANSWER_STATUS, refusals[i], 0, NULL}};
+        script(STEPS(steps));
+        perform(PARTS);
+        check_done(PARTS);
+        ck_assert_uint_eq(s3.count[OP_COMPLETE], 2);
+        ck_assert_uint_eq(s3.count[OP_STAT], 2);
+        fault_s3_find(&s3, "up")->name[0] = '#';
+        const struct bucket_step theirs[] = {{OP_COMPLETE, RESET_BEFORE, 0, 0, NULL},
+                                             {OP_COMPLETE, ANSWER_STATUS, refusals[i], 0, NULL}};
+        script(STEPS(theirs));
+        perform(PARTS);
+        check_code(refusals[i] == 412 ? MR_E_EXISTS : MR_E_CHANGED,
+                   refusals[i] == 412 ? "exists" : "ConditionalRequestConflict");
+    }
+}
+END_TEST
+
 /* Done, and replaced by somebody else before the answer comes, by as many bytes or after a look-up that was refused:
  * what is not provably ours stays. */
 START_TEST(what_somebody_else_has_written_since_stays)
@@ -391,6 +416,7 @@ int main(void)
     tcase_add_loop_test(one, one_fault_is_repaired, 0, COUNT(operations) * COUNT(faults));
     tcase_add_test(one, the_same_with_checksums);
     tcase_add_test(one, somebody_else_was_first);
+    tcase_add_test(one, what_was_completed_refuses_the_repeat);
     tcase_add_test(one, what_somebody_else_has_written_since_stays);
     tcase_add_test(one, a_look_that_is_refused_once);
     tcase_add_test(one, what_replaces_another_version);

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "store_scene.h"
+#include "worker/store/http_impl.h"
 #include "worker/store/transfer_impl.h"
 
 static void open_for(enum bucket_fault fault)
@@ -601,6 +603,35 @@ START_TEST(questions_about_the_bucket)
 }
 END_TEST
 
+/* The time in which a body was sent is not time without progress; that of the answer and of waits is. */
+START_TEST(a_body_that_takes_longer_than_the_deadline)
+{
+    static const struct bucket_step busy[] = {{OP_INSERT, ANSWER_STATUS, 503, 0, NULL}};
+    const int64_t took_ns = 200 * MR_SECOND_NS; /* the deadline is 100 s */
+    static char body[(16u << 20) + 1];
+    memset(body, 'b', sizeof body - 1);
+    for (unsigned sends = 0; sends < 2; sends++) {
+        struct mr_store_insert_request request = a_body(body, 0);
+        bucket.count[OP_INSERT] = 0;
+        play(STEPS(busy));
+        struct mr_transfer *transfer = mr_transfer_insert(engine, store, &request, on_item, NULL);
+        ck_assert_ptr_nonnull(transfer);
+        while (!http->active)
+            ck_assert_int_ge(mr_http_step(http, 1000, -1), 0);
+        ck_assert_uint_lt(http->active->body_at, sizeof body / 2);
+        transfer->progress_ns -= took_ns;
+        if (sends)
+            http->active->started_ns -= took_ns;
+        wait_for(transfer);
+        if (sends)
+            check_code(MR_OK, "");
+        else
+            check_failure(MR_E_BUSY, "503");
+        ck_assert_uint_eq(bucket.count[OP_INSERT], 1 + sends);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("store_write");
@@ -617,6 +648,7 @@ int main(void)
     tcase_add_test(tc, an_object_that_cannot_be_looked_up);
     tcase_add_loop_test(tc, without_a_precondition_nothing_is_repeated, 0, COUNT(once));
     tcase_add_test(tc, what_never_left_is_repeated);
+    tcase_add_test(tc, a_body_that_takes_longer_than_the_deadline);
     tcase_add_test(tc, deletes_that_fail);
     tcase_add_loop_test(tc, a_batch_is_repaired, 0, COUNT(repaired));
     tcase_add_test(tc, parts_of_a_batch);
