@@ -18,11 +18,13 @@
 #define BUSY_US     2000
 #define BUSY_S      10
 #define CONNECT_MS  2000
+#define LANES_MAX   32 /* more only where as many files are being read: a job beside the mount needs lanes too */
 
 struct mr_file {
     struct mr_files *files;
     struct mr_range_reader *reader;
     pthread_mutex_t lock; /* reads take turns */
+    struct mr_file *newer, *older;
     char *path;
     uint32_t lane;
     bool has_lane;
@@ -129,26 +131,70 @@ struct mr_file *mr_file_open(struct mr_files *files, uint64_t number, const char
     return NULL;
 }
 
+/* ---- lanes: call what ends in _locked with files->lock held ---- */
+
+static void take_out_locked(struct mr_file *file)
+{
+    struct mr_files *files = file->files;
+    *(file->newer ? &file->newer->older : &files->newest) = file->older;
+    *(file->older ? &file->older->newer : &files->oldest) = file->newer;
+    files->lanes--;
+}
+
+static void put_first_locked(struct mr_file *file)
+{
+    struct mr_files *files = file->files;
+    file->newer = NULL;
+    file->older = files->newest;
+    *(file->older ? &file->older->newer : &files->oldest) = file;
+    files->newest = file;
+    files->lanes++;
+}
+
+/* The file's lock is held, too. */
+static void close_lane_locked(struct mr_file *file)
+{
+    take_out_locked(file);
+    mr_client_close_lane(file->files->client, file->lane);
+    file->has_lane = false;
+}
+
 static void let_lane_go(struct mr_file *file)
 {
     if (!file->has_lane)
         return;
     pthread_mutex_lock(&file->files->lock);
-    mr_client_close_lane(file->files->client, file->lane);
+    close_lane_locked(file);
     pthread_mutex_unlock(&file->files->lock);
-    file->has_lane = false;
+}
+
+/* Of the file that was read longest ago and that nobody reads now, which takes another one at its next read. false:
+ * there is none. */
+static bool take_lane_back_locked(struct mr_files *files)
+{
+    for (struct mr_file *file = files->oldest; file; file = file->newer) {
+        if (pthread_mutex_trylock(&file->lock) != 0)
+            continue;
+        mr_range_reader_rest(file->reader);
+        close_lane_locked(file);
+        pthread_mutex_unlock(&file->lock);
+        return true;
+    }
+    return false;
 }
 
 void mr_file_close(struct mr_file *file)
 {
+    pthread_mutex_lock(&file->lock);
     mr_range_reader_destroy(file->reader);
     let_lane_go(file);
+    pthread_mutex_unlock(&file->lock);
     pthread_mutex_destroy(&file->lock);
     free(file->path);
     free(file);
 }
 
-/* Call it with files->lock held. NULL with mr_error. */
+/* NULL with mr_error. */
 static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *number)
 {
     struct mr_lane lane;
@@ -165,6 +211,21 @@ static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *nu
     return consumer;
 }
 
+/* The same, if need be with the lane of another file. */
+static struct mr_consumer *get_lane_locked(struct mr_file *file)
+{
+    struct mr_files *files = file->files;
+    while (files->lanes >= LANES_MAX && take_lane_back_locked(files))
+        ;
+    struct mr_consumer *consumer = open_lane_locked(files, &file->lane);
+    while (!consumer && mr_error_code() == MR_E_NO_MEMORY && take_lane_back_locked(files))
+        consumer = open_lane_locked(files, &file->lane);
+    file->has_lane = consumer != NULL;
+    if (consumer)
+        put_first_locked(file);
+    return consumer;
+}
+
 static bool is_ending(const struct mr_files *files)
 {
     return atomic_load(&files->ending) || files->interrupted();
@@ -178,10 +239,9 @@ static int files_open_lane(struct mr_file *file)
     let_lane_go(file);
     for (;;) {
         pthread_mutex_lock(&file->files->lock);
-        struct mr_consumer *consumer = open_lane_locked(file->files, &file->lane);
+        struct mr_consumer *consumer = get_lane_locked(file);
         pthread_mutex_unlock(&file->files->lock);
         if (consumer) {
-            file->has_lane = true;
             mr_range_reader_give(file->reader, consumer);
             return 0;
         }
@@ -254,6 +314,11 @@ static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, 
 ssize_t mr_file_read(struct mr_file *file, uint64_t offset, void *buffer, size_t length)
 {
     pthread_mutex_lock(&file->lock);
+    if (file->has_lane && pthread_mutex_trylock(&file->files->lock) == 0) { /* else it is not the newest now */
+        take_out_locked(file);
+        put_first_locked(file);
+        pthread_mutex_unlock(&file->files->lock);
+    }
     ssize_t got = read_locked(file, offset, buffer, length);
     pthread_mutex_unlock(&file->lock);
     return got;

@@ -1,6 +1,7 @@
 /*
  * files.h - files that are open: each an object of a data set that is read by ranges (shm/ring/range_reader.h), through
- * lanes of this process. Used by the threads of libfuse, with one connection and a lock on it.
+ * lanes of this process. Used by the threads of libfuse, with one connection and a lock on it. A lane that its file does
+ * not need just now goes to another one: any number may be open, or mapped.
  */
 #ifndef MR_MOUNT_FILES_H
 #define MR_MOUNT_FILES_H
@@ -17,12 +18,14 @@
 
 struct mr_files {
     struct mr_client *client;
-    pthread_mutex_t lock; /* of the client */
+    pthread_mutex_t lock;            /* of the client */
+    struct mr_file *newest, *oldest; /* under the lock: those with a lane, by their last read */
+    unsigned lanes;                  /* how many they are */
     uint64_t dataset;
     uint64_t block_bytes;
     struct mr_index index;
     atomic_bool ending;       /* waits end with EINTR */
-    int (*interrupted)(void); /* whether the process that reads has been interrupted */
+    int (*interrupted)(void); /* whether the process that reads is to end */
     const char *label;        /* the URI, for messages */
     struct mr_log_limit failed[MR_E_COUNT];
 };

@@ -202,6 +202,41 @@ __attribute__((format(printf, 2, 0))) static void log_of_fuse(enum fuse_log_leve
         mr_log_debug("%s", line);
 }
 
+/* The bits of a line of /proc/PID/status, "SigPnd:\t0000000000000002"; 0: it is another line. */
+static unsigned long long signal_bits(const char *line, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(line, name, length) == 0 ? strtoull(line + length, NULL, 16) : 0;
+}
+
+/* Whether a signal that is to end it waits for this thread, or has ended it; true where that cannot be seen. Any other
+ * one, such as SIGSTOP or SIGCHLD, does not cut the read of a file short. */
+static bool is_to_end(pid_t pid)
+{
+    static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM};
+    char path[40], line[256];
+    unsigned long long pending = 0, blocked = 0, ending = 0;
+    bool gone = false;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = pid > 0 ? fopen(path, "re") : NULL;
+    if (!file)
+        return true;
+    while (fgets(line, sizeof line, file)) {
+        gone |= strncmp(line, "State:\tZ", 8) == 0 || strncmp(line, "State:\tX", 8) == 0;
+        pending |= signal_bits(line, "SigPnd:") | signal_bits(line, "ShdPnd:");
+        blocked |= signal_bits(line, "SigBlk:");
+    }
+    fclose(file);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        ending |= 1ULL << (numbers[i] - 1);
+    return gone || (pending & ~blocked & ending) != 0;
+}
+
+static int main_interrupted(void)
+{
+    return fuse_interrupted() && is_to_end(fuse_get_context()->pid);
+}
+
 /* libfuse's loop. When it ends, SIGUSR1 wakes the first thread. */
 static void *serve(void *arg)
 {
@@ -288,6 +323,11 @@ static void unmount(struct session *session)
 
 /* ---- the command ---- */
 
+static void main_on_signal(int number)
+{
+    ended = number;
+}
+
 /* Returns the command's pid, or -1 with mr_error. In the child, as in a shell, 127 or 126 means that it cannot run. */
 static pid_t main_start(char *const argv[])
 {
@@ -296,6 +336,11 @@ static pid_t main_start(char *const argv[])
         if (pid < 0)
             mr_error_set_errno(errno, "cannot start %s%s", argv[0], mr_process_limit(errno));
         return pid;
+    }
+    for (int number = 1; number < SIGRTMIN; number++) { /* else one that comes before exec would be lost */
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler == main_on_signal)
+            signal(number, SIG_DFL);
     }
     mr_process_restore_signals();
     execvp(argv[0], argv);
@@ -329,11 +374,6 @@ static void await_end(const sigset_t *signals)
 {
     while (sigwaitinfo(signals, NULL) < 0)
         ;
-}
-
-static void main_on_signal(int number)
-{
-    ended = number;
 }
 
 /* Signals end the listing while it goes on; later they are blocked and waited for. */
@@ -382,7 +422,7 @@ static int main_run(const char *uri, const char *dir, char *const *command)
         mr_error_set(MR_E_USAGE, "it is started by `millrace mount`, or with MILLRACE_SOCKET");
         return 1;
     }
-    if (mr_files_init(&files, socket_path, uri, &ended, fuse_interrupted) != 0 || mount_it(&session, uri) != 0)
+    if (mr_files_init(&files, socket_path, uri, &ended, main_interrupted) != 0 || mount_it(&session, uri) != 0)
         goto out;
     say(uri, dir);
     if (command)

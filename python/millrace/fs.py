@@ -173,6 +173,33 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 self.dircache[name] = entries
         return list(entries) if detail else [entry["name"] for entry in entries]
 
+    def walk(
+        self, path: str, maxdepth: int | None = None, topdown: bool = True, on_error: Any = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """A listing of each folder, as fsspec has it. But what cannot be listed is an error, and no empty folder,
+        unless on_error is "omit" or a function."""
+        if maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+
+        def judge(error: OSError) -> None:
+            if on_error == "raise" or (on_error is None and not isinstance(error, FileNotFoundError)):
+                raise error
+            if callable(on_error):
+                on_error(error)
+
+        detail = kwargs.pop("detail", False)
+        for root, folders, files in super().walk(path, maxdepth=1, on_error=judge, detail=True, **kwargs):
+            places = {name: info["name"].rstrip("/") for name, info in folders.items()}
+            level = (root, folders, files) if detail else (root, list(folders), list(files))
+            if topdown:
+                yield level
+            if maxdepth is None or maxdepth > 1:
+                deeper = None if maxdepth is None else maxdepth - 1
+                for name in level[1]:
+                    yield from self.walk(places[name], deeper, topdown, on_error, detail=detail, **kwargs)
+            if not topdown:
+                yield level
+
     def find(
         self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
     ) -> Any:
@@ -268,8 +295,9 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         out.write(before)
         return out
 
-    def open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
-        """As millrace.open(); also "ab", which writes the object anew, and `compression` as fsspec has it."""
+    def open(self, path: str, mode: str = "rb", block_size: Any = None, **kwargs: Any) -> Any:
+        """As millrace.open(); also "ab", which writes the object anew, and `compression` as fsspec has it. block_size
+        has no effect."""
         if "b" not in mode:
             options = [kwargs.pop(key, None) for key in ("encoding", "errors", "newline")]
             kind = mode.replace("t", "")

@@ -634,7 +634,7 @@ static int unpack_all(struct unpacking *u)
     return -1;
 }
 
-/* The image must agree with the header. */
+/* The image must agree with the header, and with itself: what finds names and makes orders relies on that. */
 static int check_image(const struct mr_index_file *file, int out)
 {
     struct mr_index index;
@@ -650,8 +650,9 @@ static int check_image(const struct mr_index_file *file, int out)
                 strcmp(digest, file->digest) == 0;
     for (uint32_t i = 0; same && i < info->prefix_count; i++)
         same = strcmp(mr_index_prefix(&index, i), file->prefixes.items[i]) == 0;
+    int rc = same ? mr_index_verify(&index) : index_file_corrupt("its index is not the one that its header describes");
     mr_index_close(&index);
-    return same ? 0 : index_file_corrupt("its index is not the one that its header describes");
+    return rc;
 }
 
 int mr_index_file_unpack(const struct mr_index_file *file, int fd, int out)
@@ -672,7 +673,10 @@ int mr_index_file_unpack(const struct mr_index_file *file, int fd, int out)
         goto out;
     }
     /* Reserved, so that too little memory is an error here and not a SIGBUS below. */
-    int failed = posix_fallocate(out, 0, (off_t)file->image_bytes);
+    int failed;
+    do {
+        failed = posix_fallocate(out, 0, (off_t)file->image_bytes);
+    } while (failed == EINTR);
     if (failed != 0) {
         mr_error_set_errno(failed, "no room for an index of %llu bytes", (unsigned long long)file->image_bytes);
         goto out;

@@ -175,6 +175,13 @@ void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *co
     reader->consumer = consumer;
 }
 
+void mr_range_reader_rest(struct mr_range_reader *reader)
+{
+    drop_lane(reader);
+    for (unsigned i = 0; i < MR_RANGE_KEEP; i++)
+        range_reader_let_go(&reader->kept[i]);
+}
+
 /* Whether a range that was asked for and has not arrived holds `at`. */
 static bool is_fed(const struct mr_range_reader *reader, uint64_t at)
 {

@@ -58,6 +58,8 @@ void mr_range_reader_destroy(struct mr_range_reader *reader);
 bool mr_range_reader_is_gzip(const struct mr_range_reader *reader);
 /* A lane of MR_RANGE_LANE_WINDOW tickets or more, just opened; taken over. */
 void mr_range_reader_give(struct mr_range_reader *reader, struct mr_consumer *consumer);
+/* Gives back its lane and all that it keeps, where it is not read for a while: its next read asks for a lane. */
+void mr_range_reader_rest(struct mr_range_reader *reader);
 /*
  * Bytes [offset, offset + length) into dest. *got: how many of them are there, also where the result is not OK:
  * continue after them. OK with fewer than length only at the object's end. timeout_ms 0: takes only what has come.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import mmap
 import os
 import random
 import signal
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,11 @@ class Mount:
     def mounter(self) -> int:
         (pid,) = (pid for pid, line in children(self.process.pid).items() if "millrace-mount" in line[0])
         return pid
+
+    def socket(self) -> str:
+        variables = Path(f"/proc/{self.mounter()}/environ").read_text().split("\0")
+        (socket,) = (each.partition("=")[2] for each in variables if each.startswith("MILLRACE_SOCKET="))
+        return socket
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -119,6 +127,14 @@ def requests(server: Server) -> dict[str, int]:
 def without_beginners(counts: dict[str, int]) -> dict[str, int]:
     """Without what a fetch worker asks when it starts, which may be later than the mount."""
     return {what: count for what, count in counts.items() if what not in ("bucket", "iam", "list")}
+
+
+def has_open(pid: int, path: Path) -> bool:
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            if fd.readlink() == path:
+                return True
+    return False
 
 
 def tree(top: Path) -> dict[str, bytes]:
@@ -318,6 +334,47 @@ def test_a_reader_that_is_interrupted(
             reader.send_signal(number)
             assert reader.wait(DEADLINE_S) == -number
     assert mounted.end() == 0
+
+
+def test_other_signals_do_not_cut_a_read_short(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job that is suspended: a local file's read goes on, too."""
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "root" / "bucket" / "slow").write_bytes(bytes(MIB))
+    use(devstore("--root", tmp_path / "root", "--memory", "--latency-ms", "get:2000"), monkeypatch)
+    mounted = mount("gs://bucket/")
+    with subprocess.Popen(["md5sum", mounted.dir / "slow"], stdout=subprocess.PIPE, text=True) as reader:
+        wait_for(lambda: has_open(reader.pid, mounted.dir / "slow"))
+        for _ in range(3):
+            reader.send_signal(signal.SIGSTOP)
+            time.sleep(0.15)  # the mount looks ten times a second; its object takes two seconds
+            reader.send_signal(signal.SIGCONT)
+        out, _ = reader.communicate(timeout=DEADLINE_S)
+    assert (reader.returncode, out.split()[0]) == (0, hashlib.md5(bytes(MIB)).hexdigest())
+
+
+def test_more_files_than_lanes(
+    devstore: StartDevstore, mount: StartMount, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them mapped, and read again."""
+    count = 300  # lanes.max is 256
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    for number in range(count):
+        (tmp_path / "root" / "bucket" / f"{number:03}").write_bytes(b"%03d" % number * 10_000)
+    use(devstore("--root", tmp_path / "root", "--memory"), monkeypatch)
+    mounted = mount("gs://bucket/")
+    with ExitStack() as opened:
+        files = [opened.enter_context((mounted.dir / f"{n:03}").open("rb", buffering=0)) for n in range(count)]
+        for at in (0, 20_001):
+            assert [int(os.pread(file.fileno(), 3, at)) for file in files] == list(range(count))
+        maps = [opened.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)) for file in files]
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(lambda n: maps[n][:] == b"%03d" % n * 10_000, range(count))) == [True] * count
+        status = subprocess.run(
+            [BIN / "millrace", "stat", "--json", "--socket", mounted.socket()], capture_output=True, check=True
+        )
+        assert len(json.loads(status.stdout)["lanes"]) <= 40
 
 
 @pytest.mark.parametrize(

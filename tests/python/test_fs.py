@@ -96,6 +96,40 @@ def count(stores: Stores) -> int:
     return stores.log.read_text().count("\n")
 
 
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(
+    stores: Stores, system: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("denied/bad/1", "denied/good/1"):
+        stores.put(name, b"x")
+    real = _objects.listed
+
+    def listed(uri: str, **options: Any) -> Any:
+        if uri.rstrip("/").endswith("/bad"):
+            raise PermissionError(f"{uri}: not for you")
+        return real(uri, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_objects, "listed", listed)
+        for call in (
+            lambda: system.find("bucket/denied", maxdepth=2),
+            lambda: system.glob("bucket/denied/*/*"),
+            lambda: system.du("bucket/denied", maxdepth=2),
+            lambda: list(system.walk("bucket/denied", topdown=False)),
+        ):
+            with pytest.raises(PermissionError, match="not for you"):
+                call()
+        assert [root for root, _, _ in system.walk("bucket/denied", on_error="omit")] == [
+            "bucket/denied",
+            "bucket/denied/good",
+        ]
+    for root, folders, files in system.walk("bucket/denied"):
+        if root == "bucket/denied":
+            assert (folders, files) == (["bad", "good"], [])
+            del folders[0]  # which is not walked then
+        else:
+            assert (root, folders, files) == ("bucket/denied/good", [], ["1"])
+
+
 def test_what_is_known_of_an_object(stores: Stores, system: Any) -> None:
     stores.put("known/object", b"hello")
     path = f"{system.protocol[0]}://bucket/known/object"

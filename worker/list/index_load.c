@@ -211,7 +211,10 @@ static int download(struct mr_net *net, struct mr_store *store, const char *key,
     if (offset >= end)
         return 0;
     uint64_t length = end - offset, skip = offset % (uint64_t)sysconf(_SC_PAGESIZE);
-    int failed = posix_fallocate(fd, (off_t)offset, (off_t)length);
+    int failed;
+    do {
+        failed = posix_fallocate(fd, (off_t)offset, (off_t)length);
+    } while (failed == EINTR);
     if (failed != 0) {
         mr_error_set_errno(failed, "no room for a saved index of %" PRIu64 " bytes", item->size);
         return -1;

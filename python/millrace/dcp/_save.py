@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import copy
 import dataclasses
 import heapq
 import io
@@ -182,17 +183,20 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         save = self._current()
-        metadata.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
-        if hasattr(metadata, "version"):  # not in torch 2.3.1
-            metadata.version = METADATA_VERSION
-            metadata.storage_meta = self.storage_meta()
+        # A planner that caches its plans gives one object to all saves, also to those that are under way beside this.
+        own = copy.copy(metadata)
+        for each in (own, metadata):
+            each.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
+            if hasattr(each, "version"):  # not in torch 2.3.1
+                each.version = METADATA_VERSION
+                each.storage_meta = self.storage_meta()
         uri = save.object(metadata_name(save.rank))
         try:
             with self._finishing:
-                replaced = self._replace(uri, pickle.dumps(metadata))
+                replaced = self._replace(uri, pickle.dumps(own))
         except Exception as error:
             raise with_rank(error, save.rank or 0, f"saving {uri}") from error
-        kept = {info.relative_path for info in metadata.storage_data.values()}
+        kept = {info.relative_path for info in own.storage_data.values()}
         self._remove(save, sorted(name for name in {*replaced, *save.abandoned} - kept if save.owns(name)))
 
     # ---- what async_save asks for, before it saves in a thread or a process ----

@@ -37,7 +37,7 @@ def packed(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     if tensor.untyped_storage().nbytes() == nbytes:
         return tensor
-    if nbytes == 0 or tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+    if nbytes == 0 or tensor.is_conj() or tensor.is_neg() or tensor.is_quantized or not tensor.is_contiguous():
         return tensor.clone()
     begin = tensor.storage_offset() * tensor.element_size()
     piece = tensor.untyped_storage()[begin : begin + nbytes]

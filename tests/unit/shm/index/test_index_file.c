@@ -212,6 +212,20 @@ START_TEST(other_files_are_refused)
 }
 END_TEST
 
+/* Its checksums are right, and what it says of itself is not: written so by somebody, or by a fault of ours. */
+START_TEST(an_image_that_contradicts_itself)
+{
+    struct mr_index index = make_index(1000);
+    unsigned char *name = memmem(index.image + index.data, index.length - index.data, "train/0000", 10);
+    ck_assert_ptr_nonnull(name);
+    name[0] = 'u'; /* after its neighbours */
+    int fd = saved_memfd(&index);
+    ck_assert_int_eq(read_back(fd), -1);
+    ck_assert_int_eq(mr_error_code(), MR_E_CORRUPT);
+    close(fd);
+}
+END_TEST
+
 START_TEST(saving_replaces_or_refuses)
 {
     struct mr_index one = make_index(10), two = make_index(20);
@@ -276,6 +290,7 @@ int main(void)
     tcase_add_test(tc, any_other_length_is_found);
     tcase_add_test(tc, newer_version_says_so);
     tcase_add_test(tc, other_files_are_refused);
+    tcase_add_test(tc, an_image_that_contradicts_itself);
     tcase_add_test(tc, saving_replaces_or_refuses);
     tcase_add_test(tc, killed_while_saving);
     return mr_suite_run("index_file", tc);
