@@ -18,7 +18,8 @@
 #define BUSY_US     2000
 #define BUSY_S      10
 #define CONNECT_MS  2000
-#define LANES_MAX   32 /* more only where as many files are being read: a job beside the mount needs lanes too */
+#define LANES_MAX   128 /* more only where as many files are being read: a job beside the mount needs lanes too */
+#define RESTED_S    10  /* without a read */
 
 struct mr_file {
     struct mr_files *files;
@@ -26,6 +27,7 @@ struct mr_file {
     pthread_mutex_t lock; /* reads take turns */
     struct mr_file *newer, *older;
     char *path;
+    int64_t read_ns; /* when it was read last */
     uint32_t lane;
     bool has_lane;
 };
@@ -168,17 +170,20 @@ static void let_lane_go(struct mr_file *file)
     pthread_mutex_unlock(&file->files->lock);
 }
 
-/* Of the file that was read longest ago and that nobody reads now, which takes another one at its next read. false:
- * there is none. */
-static bool take_lane_back_locked(struct mr_files *files)
+/* Of the file that was read longest ago, before a time, and that nobody reads now: it takes another one at its next
+ * read. false: there is none. */
+static bool take_lane_back_locked(struct mr_files *files, int64_t before_ns)
 {
     for (struct mr_file *file = files->oldest; file; file = file->newer) {
         if (pthread_mutex_trylock(&file->lock) != 0)
             continue;
-        mr_range_reader_rest(file->reader);
-        close_lane_locked(file);
+        bool rests = file->read_ns < before_ns;
+        if (rests) {
+            mr_range_reader_rest(file->reader);
+            close_lane_locked(file);
+        }
         pthread_mutex_unlock(&file->lock);
-        return true;
+        return rests;
     }
     return false;
 }
@@ -215,10 +220,11 @@ static struct mr_consumer *open_lane_locked(struct mr_files *files, uint32_t *nu
 static struct mr_consumer *get_lane_locked(struct mr_file *file)
 {
     struct mr_files *files = file->files;
-    while (files->lanes >= LANES_MAX && take_lane_back_locked(files))
+    int64_t rested_ns = mr_clock_mono_ns() - RESTED_S * MR_SECOND_NS;
+    while (take_lane_back_locked(files, files->lanes < LANES_MAX ? rested_ns : INT64_MAX))
         ;
     struct mr_consumer *consumer = open_lane_locked(files, &file->lane);
-    while (!consumer && mr_error_code() == MR_E_NO_MEMORY && take_lane_back_locked(files))
+    while (!consumer && mr_error_code() == MR_E_NO_MEMORY && take_lane_back_locked(files, INT64_MAX))
         consumer = open_lane_locked(files, &file->lane);
     file->has_lane = consumer != NULL;
     if (consumer)
@@ -314,6 +320,7 @@ static ssize_t read_locked(struct mr_file *file, uint64_t offset, char *buffer, 
 ssize_t mr_file_read(struct mr_file *file, uint64_t offset, void *buffer, size_t length)
 {
     pthread_mutex_lock(&file->lock);
+    file->read_ns = mr_clock_mono_ns();
     if (file->has_lane && pthread_mutex_trylock(&file->files->lock) == 0) { /* else it is not the newest now */
         take_out_locked(file);
         put_first_locked(file);

@@ -634,7 +634,7 @@ static int unpack_all(struct unpacking *u)
     return -1;
 }
 
-/* The image must agree with the header, and with itself: what finds names and makes orders relies on that. */
+/* The image must agree with the header, and with its digest, by which a resume knows what its order was over. */
 static int check_image(const struct mr_index_file *file, int out)
 {
     struct mr_index index;
@@ -650,7 +650,7 @@ static int check_image(const struct mr_index_file *file, int out)
                 strcmp(digest, file->digest) == 0;
     for (uint32_t i = 0; same && i < info->prefix_count; i++)
         same = strcmp(mr_index_prefix(&index, i), file->prefixes.items[i]) == 0;
-    int rc = same ? mr_index_verify(&index) : index_file_corrupt("its index is not the one that its header describes");
+    int rc = same ? mr_index_check_digest(&index) : index_file_corrupt("its index is not the one that its header has");
     mr_index_close(&index);
     return rc;
 }

@@ -361,20 +361,18 @@ def test_more_files_than_lanes(
     count = 300  # lanes.max is 256
     (tmp_path / "root" / "bucket").mkdir(parents=True)
     for number in range(count):
-        (tmp_path / "root" / "bucket" / f"{number:03}").write_bytes(b"%03d" % number * 10_000)
+        (tmp_path / "root" / "bucket" / f"{number:03}").write_bytes(b"%03d" % number * 70_000)
     use(devstore("--root", tmp_path / "root", "--memory"), monkeypatch)
     mounted = mount("gs://bucket/")
     with ExitStack() as opened:
         files = [opened.enter_context((mounted.dir / f"{n:03}").open("rb", buffering=0)) for n in range(count)]
-        for at in (0, 20_001):
+        for at in (0, 150_000):
             assert [int(os.pread(file.fileno(), 3, at)) for file in files] == list(range(count))
         maps = [opened.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)) for file in files]
         with ThreadPoolExecutor(8) as pool:
-            assert list(pool.map(lambda n: maps[n][:] == b"%03d" % n * 10_000, range(count))) == [True] * count
-        status = subprocess.run(
-            [BIN / "millrace", "stat", "--json", "--socket", mounted.socket()], capture_output=True, check=True
-        )
-        assert len(json.loads(status.stdout)["lanes"]) <= 40
+            assert list(pool.map(lambda n: maps[n][:] == b"%03d" % n * 70_000, range(count))) == [True] * count
+        stat = [str(BIN / "millrace"), "stat", "--json", "--socket", mounted.socket()]
+        wait_for(lambda: len(json.loads(subprocess.check_output(stat))["lanes"]) <= 140)  # some may be ending yet
 
 
 @pytest.mark.parametrize(

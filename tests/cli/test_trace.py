@@ -264,13 +264,15 @@ def test_one_at_a_time(server: Supervisor, tmp_path: Path) -> None:
 def test_a_signal_while_a_fifo_has_no_reader(server: Supervisor, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     waiting = subprocess.Popen(command(server, "-o", tmp_path / "fifo"))
+    other = command(server, "-o", "/dev/null", "--seconds", "0.1")
     try:
 
         def has_begun() -> bool:
-            other = subprocess.run(
-                command(server, "-o", "/dev/null", "--seconds", "0.1"), capture_output=True, text=True
-            )
-            return f"process {waiting.pid} traces this run" in other.stderr
+            nonlocal waiting
+            if waiting.poll() is not None:  # the other one was before it
+                waiting = subprocess.Popen(command(server, "-o", tmp_path / "fifo"))
+            done = subprocess.run(other, capture_output=True, text=True)
+            return f"process {waiting.pid} traces this run" in done.stderr
 
         wait_for(has_begun)
         waiting.terminate()

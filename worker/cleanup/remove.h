@@ -24,7 +24,8 @@ struct mr_remover *mr_remover_new(struct mr_transfer_engine *engine, struct mr_s
                                   mr_remover_idle_fn *idle, void *arg);
 /* Cancels what is under way, without calling back. NULL is allowed. */
 void mr_remover_destroy(struct mr_remover *remover);
-/* The name is copied; bytes: what `done` is to be told. A full batch goes out at once. 0, or -1 (NO_MEMORY): done was not and will not be called. */
+/* The name is copied; bytes: what `done` is to be told. A full batch goes out at once. 0, or -1 (NO_MEMORY): done was
+ * not and will not be called. */
 int mr_remover_add(struct mr_remover *remover, const char *name, uint64_t generation, uint64_t bytes);
 /* Sends what waits. 0, or -1: `done` has been called for them. */
 int mr_remover_flush(struct mr_remover *remover);

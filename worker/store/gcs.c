@@ -154,8 +154,8 @@ void mr_gcs_explain(const struct gcs_call *call, struct gcs_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     struct mr_store_result *result = &answer->result;
-    *result = (struct mr_store_result){
-        .code = http->code, .text = "", .status = http->status, .sending_ns = http->sending_ns};
+    *result =
+        (struct mr_store_result){.code = http->code, .text = "", .status = http->status, .active_ns = http->active_ns};
     char uri[400];
     if (http->code != MR_OK) {
         snprintf(answer->text, sizeof answer->text, "%s: %s", mr_gcs_uri(call, uri, sizeof uri), http->text);

@@ -124,7 +124,9 @@ struct mr_http_result {
     int64_t first_ns;     /* from the start to the head of the response, connecting included; 0: none came */
     int64_t gap_ns;       /* the longest wait after it for 4 KiB or the end */
     int64_t body_ns;      /* from the head to the end */
-    int64_t sending_ns;   /* from the start until the last 512 KiB of a long body were to be sent; 0: it had none */
+    /* From the start until the last 512 KiB of a long body were to be sent, and of the response with drip_ms: no time
+     * without progress. */
+    int64_t active_ns;
 };
 
 /* NULL with mr_error (CONFIG for a bad proxy or header line, NO_MEMORY). */

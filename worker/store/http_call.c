@@ -194,7 +194,7 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
         .body_ns = body_ns > 0 ? body_ns : 0,
-        .sending_ns = call->sending_ns,
+        .active_ns = call->active_ns + (call->drip_end_ns > call->started_ns && body_ns > 0 ? body_ns : 0),
     };
     mr_http_trace_end(call);
     mr_http_call_deactivate(http, call);

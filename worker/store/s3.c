@@ -264,8 +264,8 @@ void mr_s3_explain(const struct s3_call *call, struct s3_answer *answer)
 {
     const struct mr_http_result *http = answer->http;
     struct mr_store_result *result = &answer->result;
-    *result = (struct mr_store_result){
-        .code = http->code, .text = "", .status = http->status, .sending_ns = http->sending_ns};
+    *result =
+        (struct mr_store_result){.code = http->code, .text = "", .status = http->status, .active_ns = http->active_ns};
     answer->word[0] = 0;
     char uri[400];
     if (http->code != MR_OK) {

@@ -57,7 +57,7 @@ struct mr_store_result {
     const char *text;        /* "" for MR_OK; else one line that names the object and the remedy */
     int status;              /* HTTP status of the last response; 0: none */
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
-    int64_t sending_ns;      /* in which a long body was sent (http.h): no time without progress */
+    int64_t active_ns;       /* of it no time without progress (http.h) */
     bool not_sent;           /* certainly no byte of it reached the server */
     bool rate_limited;       /* 429, or S3's SlowDown: there are too many requests per second */
     bool is_named;           /* S3 and the XML of GCS: the store has given the error a name */

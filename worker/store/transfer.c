@@ -209,7 +209,7 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
     int64_t now = mr_http_now_ns(engine->http);
     counters->stalls += result->code == MR_E_TIMEOUT;
     stream->stalls += result->code == MR_E_TIMEOUT;
-    transfer->progress_ns += result->sending_ns;
+    transfer->progress_ns += result->active_ns;
     counters->egress += result->egress_limited != 0;
     if (result->status == 429 || result->status == 503) {
         counters->throttled++;

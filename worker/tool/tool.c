@@ -17,6 +17,7 @@
 
 #define STEP_MS 200 /* how long a signal that comes just before a wait goes unnoticed */
 
+static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t interrupted; /* the signal */
 static bool json_errors;
 static bool early_end_is_success;
@@ -51,9 +52,8 @@ void mr_tool_end_with_reader(void)
 
 static void catch_signals(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        mr_process_catch(numbers[i], tool_on_signal, 0);
+    for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++)
+        mr_process_catch(caught[i], tool_on_signal, 0);
     sigaction(SIGPIPE, &(struct sigaction){.sa_handler = on_broken_pipe}, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails instead */
 }
@@ -230,12 +230,23 @@ void mr_tool_print_json(FILE *out, const char *text)
     putc('"', out);
 }
 
+/* The next one ends this program. */
+static void end_by_signals(void)
+{
+    for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++) {
+        struct sigaction action;
+        if (sigaction(caught[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            signal(caught[i], SIG_DFL);
+    }
+}
+
 int mr_tool_fail(const char *verb)
 {
     if (interrupted) { /* so that a shell's loop ends too */
-        signal(interrupted, SIG_DFL);
-        fflush(stdout); /* what was done is said; a second signal ends that, too */
-        raise(interrupted);
+        int number = interrupted;
+        end_by_signals();
+        fflush(stdout); /* what was done is said */
+        raise(number);
     }
     if (json_errors) {
         fprintf(stderr, "{\"code\": \"%s\", \"error\": ", mr_code_name(mr_error_code()));
