@@ -3,7 +3,8 @@
     node.py OUT '{"uri": ..., ...}'      under torchrun, or with torch.distributed's variables set
 
 After each step the ranks meet, as training ranks do at their all-reduce, and rank 0 saves the state; so when a node is
-killed, the others fail at the next meeting, and the state on disk is that of the last step that all had.
+killed, the others fail at the next meeting, and the state on disk is that of the last step that all had. At step
+`hold_at` all wait for the file OUT/go: gloo sees at once that a peer is gone when it sends, and not while it waits.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ def main() -> None:
     with (out / f"{options['name']}-{rank}.jsonl").open("w") as lines:
         for step, batch in enumerate(loader):
             print(json.dumps({"epoch": 0, "step": step, "samples": batch}), file=lines, flush=True)
+            while step == options.get("hold_at") and not (out / "go").exists():
+                time.sleep(0.02)
             dist.all_reduce(torch.ones(1))
             if rank == 0:
                 new = saved.with_suffix(".new")
                 new.write_text(json.dumps(loader.state_dict()))
                 new.rename(saved)
-            time.sleep(options.get("pause_s", 0.0))
         end = {"end": 0, "state": loader.state_dict(), "supervisor": os.environ["MILLRACE_SOCKET"]}
         print(json.dumps(end), file=lines)
     dist.barrier()

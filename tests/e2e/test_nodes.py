@@ -102,7 +102,7 @@ def test_two_nodes_read_each_object_once_and_one_node_the_rest(
     assert len({len(rank.epochs[0]) for rank in ranks}) == 1
     assert len({rank.ends[0]["supervisor"] for rank in ranks}) == 2, "each node has a supervisor of its own"
 
-    killed = Job(millrace_bin, tmp_path, [config, config], server.url, name="killed", seed=3, pause_s=0.2)
+    killed = Job(millrace_bin, tmp_path, [config, config], server.url, name="killed", seed=3, hold_at=5)
     saved = tmp_path / "state.json"
     saved.unlink()
     deadline = time.monotonic() + RUN_TIMEOUT_S
@@ -110,6 +110,7 @@ def test_two_nodes_read_each_object_once_and_one_node_the_rest(
         assert time.monotonic() < deadline and killed.nodes[0][0].poll() is None, killed.log(0)
         time.sleep(0.05)
     kill_node(killed.nodes[1][0])
+    (tmp_path / "go").touch()
     statuses = killed.wait()
     assert statuses[0] != 0, "the ranks of node 1 miss their peers"
     cursor = json.loads(saved.read_text())["cursor"]
