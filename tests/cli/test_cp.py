@@ -223,7 +223,7 @@ def test_faults_on_the_way_are_repeated(millrace: Run, devstore: StartDevstore, 
 
 @pytest.fixture
 def slow(devstore: StartDevstore, store: Path) -> Server:
-    return devstore("--root", store.parent, "--bandwidth-mibps", "0.5")
+    return devstore("--root", store.parent, "--bandwidth-mibps", "0.05")
 
 
 def open_files(pid: int) -> list[str]:

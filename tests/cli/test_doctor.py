@@ -108,7 +108,7 @@ def test_a_bucket(doctor: Doctor, devstore: StartDevstore) -> None:
     status, checks = doctor("gs://bucket/", STORAGE_EMULATOR_HOST=server.url)
     assert status == 0
     assert checks["endpoint"][0] == "ok" and checks["endpoint"][1].startswith(f"{server.url} answers: ")
-    assert checks["clock"][0] == "ok" and re.fullmatch("within [12] s of the server's", checks["clock"][1])
+    assert checks["clock"][0] == "ok" and re.fullmatch(r"within \d+ s of the server's", checks["clock"][1])
     assert checks["credentials"][0] == "ok" and "anonymous" in checks["credentials"][1]
     assert checks["bucket"] == ("ok", "gs://bucket: STANDARD in US-EAST1 (region)")
     assert checks["soft delete"] == ("ok", "gs://bucket: off")

@@ -306,7 +306,7 @@ def test_it_ends_in_the_middle_of_a_read(
 ) -> None:
     (tmp_path / "root" / "bucket").mkdir(parents=True)
     (tmp_path / "root" / "bucket" / "slow").write_bytes(bytes(MIB))
-    server = devstore("--root", tmp_path / "root", "--memory", "--download-mibps", "0.05")
+    server = devstore("--root", tmp_path / "root", "--memory", "--download-mibps", "0.005")
     use(server, monkeypatch)
     mounted = mount("gs://bucket/")
     with subprocess.Popen(["cat", mounted.dir / "slow"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:

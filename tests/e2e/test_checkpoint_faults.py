@@ -19,7 +19,7 @@ import pytest
 from millrace import ChangedError, Error, checkpoint
 from tests.conftest import StartDevstore, our_processes
 from tests.e2e.proxy import Answer, Proxy, Request
-from tests.serve import Supervisor, start_supervisor
+from tests.serve import Supervisor, start_supervisor, wait_for
 from tests.stores import put, temporary
 
 BUCKET = "ckpt"
@@ -63,11 +63,15 @@ def start(
 
         yield begin
         proxy.hook, proxy.good = lambda request: None, None
+
+        def is_clean() -> bool:
+            with urllib.request.urlopen(f"{store.url}/{BUCKET}?uploads") as reply:
+                return b"<UploadId>" not in reply.read() and temporary(store.url, BUCKET) == []
+
+        wait_for(is_clean)  # the stop leaves two seconds for it
         for supervisor in supervisors:
             supervisor.stop()
-        assert temporary(store.url, BUCKET) == []
-        with urllib.request.urlopen(f"{store.url}/{BUCKET}?uploads") as reply:
-            assert b"<UploadId>" not in reply.read()
+        assert is_clean()
 
 
 def save(name: str, data: bytes, if_absent: bool = False) -> checkpoint.Saved:

@@ -277,9 +277,9 @@ def test_progress_on_a_terminal(millrace_bin: Path, devstore: StartDevstore, tmp
     seen = b""
     deadline = time.monotonic() + DEADLINE_S
     while not re.search(rb"\[=+ *\] +\d+%  \d of 3 shards, \d+ samples, [^,]+, \d+ requests", seen):
-        assert time.monotonic() < deadline and process.poll() is None, seen
+        assert time.monotonic() < deadline, seen
         if select.select([master], [], [], 0.2)[0]:
-            seen += os.read(master, 4096)
+            seen += os.read(master, 4096)  # an error at the end, when all is read
     process.kill()
     process.wait(DEADLINE_S)
     os.close(master)

@@ -24,7 +24,11 @@ FILE = "aws_access_key_id = AKIAFILE\naws_secret_access_key = file/secret\n"
 OTHER = "aws_access_key_id = AKIAOTHER\naws_secret_access_key = other/secret\n"
 WEB = {"AWS_WEB_IDENTITY_TOKEN_FILE": "{home}/web", "AWS_ROLE_ARN": f"{ROLE}/web"}
 CONTAINER = {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "{url}/container"}
-IMDS = {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "{url}"}
+IMDS = {
+    "AWS_EC2_METADATA_DISABLED": "false",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT": "{url}",
+    "AWS_METADATA_SERVICE_TIMEOUT": "60",  # of ours and botocore's: the server is in the test's process
+}
 SSO = (
     "[profile sso]\nsso_session = corp\nsso_account_id = 0042\nsso_role_name = Read\n"
     "[sso-session corp]\nsso_start_url = https://s\nsso_region = us-east-2\n"

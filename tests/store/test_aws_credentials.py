@@ -323,7 +323,7 @@ def test_instance_without_version_2(cloud: Cloud, home: Path, monkeypatch: pytes
 
 def test_instance_does_not_answer(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container where the hop limit is 1: there is a connection, and no answer comes through it."""
-    set_up(Case("", environment=IMDS), cloud, home, monkeypatch)
+    set_up(Case("", environment={**IMDS, "AWS_METADATA_SERVICE_TIMEOUT": "1"}), cloud, home, monkeypatch)
     cloud.silent.set()
     assert "--http-put-response-hop-limit 2" in ours()["error"]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +216,16 @@ def test_a_compose_that_nobody_waits_for_any_more(
     wait_for(client.ready, "no arenas")
     lane, _ = client.open_lane(number, client.index(number), 32, 32)
     lane.feed_all(range(32))  # one by one, the worker may keep up, and fewer than four are never composed
-    wait_for(lambda: temporary(store.url, "bucket"), "nothing was composed")
+
+    def composes() -> int:
+        with urllib.request.urlopen(f"{store.url}/_devstore/stats") as answer:
+            return int(json.load(answer)["requests"].get("compose", 0))
+
+    def has_begun() -> bool:  # neither goes back: nobody takes what has come
+        lanes = one.stat()["lanes"]
+        return composes() > 0 if kill else any(each["filling"] + each["ready"] for each in lanes)
+
+    wait_for(has_begun, "nothing was composed")
     lane.close()
     client.close_dataset(number)
     (worker,) = workers(one.process.pid, "fetch")
@@ -228,4 +239,5 @@ def test_a_compose_that_nobody_waits_for_any_more(
     assert bytes(lane.next()) == bytes([9]) * 100
     lane.close()
     if not kill:
+        assert composes() > 0
         wait_for(lambda: temporary(store.url, "bucket") == [], "a composed object was left")

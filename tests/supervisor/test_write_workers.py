@@ -501,7 +501,7 @@ SMALL = r"open 0 gs://bucket/ckpt 0 1\nwrite 0 1000\nseal 0\n"
 
 
 def test_run_waits_for_promised_saves(millrace_bin: Path, config: Path, runtime: Path, store: StartStore) -> None:
-    bucket = store("--upload-mibps", "2/2")
+    bucket = store("--upload-mibps", "1/1")
     done = run(millrace_bin, config, bucket.env, PROMISE)
     assert done.returncode == 0, done.stderr
     assert "saving 1 checkpoint: gs://bucket/ckpt (" in done.stderr

@@ -14,7 +14,8 @@
 #define IMDS_HOST     "http://169.254.169.254"
 #define IMDS_HOST_6   "http://[fd00:ec2::254]"
 #define TTL_S         "21600"
-#define TIMEOUT_MS    1000
+#define TIMEOUT_S     1
+#define TIMEOUT_S_MAX 600
 #define TRIES         3
 #define STALE_LIFE_S  600 /* of expired keys that the service still returns: then they are fetched again */
 #define TOKEN_PATH    "/latest/api/token"
@@ -29,6 +30,7 @@ struct imds {
     char role[ROLE_NAME_MAX];
     bool chosen; /* the environment or the profile names the service */
     bool no_v1;
+    unsigned timeout_ms; /* of one try */
 };
 
 static int next(struct imds *imds);
@@ -144,7 +146,7 @@ static int aws_imds_ask(struct imds *imds, const char *method, const char *path,
     else if (imds->session.length)
         mr_auth_call_line(call, "X-aws-ec2-metadata-token", imds->session.data);
     call->tries = TRIES;
-    call->timeout_ms = TIMEOUT_MS;
+    call->timeout_ms = imds->timeout_ms;
     call->direct = true;
     call->done = done;
     call->arg = imds;
@@ -198,6 +200,14 @@ static const char *setting(const struct mr_aws_files *files, const char *variabl
     return value && value[0] ? value : NULL;
 }
 
+/* Of one try, as botocore has it. */
+static unsigned timeout_ms(const struct mr_aws_files *files)
+{
+    const char *text = setting(files, "AWS_METADATA_SERVICE_TIMEOUT", "metadata_service_timeout");
+    long seconds = text ? strtol(text, NULL, 10) : TIMEOUT_S;
+    return 1000u * (unsigned)(seconds < 1 ? TIMEOUT_S : seconds > TIMEOUT_S_MAX ? TIMEOUT_S_MAX : seconds);
+}
+
 struct mr_aws_source *mr_aws_imds_new(struct mr_http *http, const struct mr_aws_files *files)
 {
     if (mr_aws_is_true(mr_auth_env("AWS_EC2_METADATA_DISABLED"))) {
@@ -223,6 +233,7 @@ struct mr_aws_source *mr_aws_imds_new(struct mr_http *http, const struct mr_aws_
     if (!imds)
         return NULL;
     imds->chosen = chosen != NULL;
+    imds->timeout_ms = timeout_ms(files);
     imds->no_v1 = mr_aws_is_true(setting(files, "AWS_EC2_METADATA_V1_DISABLED", "ec2_metadata_v1_disabled"));
     if (mr_text_dup(&imds->url, url) != 0) {
         mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
