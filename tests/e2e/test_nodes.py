@@ -77,10 +77,14 @@ class Job:
 
 
 def kill_node(process: subprocess.Popen[Any]) -> None:
-    """What happens when a machine goes: every process of the session, at once and without a word."""
-    for pid, _, fields in processes():
-        if int(fields[3]) == process.pid:  # its session
-            strike(pid)
+    """What happens when a machine goes: every process, at once and without a word. torchrun's have sessions of their
+    own."""
+    parents = {pid: int(fields[1]) for pid, _, fields in processes()}
+    node = {process.pid}
+    while more := {pid for pid, parent in parents.items() if parent in node} - node:
+        node |= more
+    for pid in node:
+        strike(pid)
     process.wait()
 
 
