@@ -30,6 +30,7 @@ static const struct {
 
 static struct sigaction inherited[CHANGED];
 static sigset_t inherited_mask;
+static sigset_t caught; /* zeroed: none */
 
 /* What was closed becomes what can be neither read nor written, as before, and is closed again for other programs. */
 static void open_standard(void)
@@ -77,6 +78,7 @@ bool mr_process_lacks_descriptors(void)
 
 void mr_process_restore_signals(void)
 {
+    mr_process_uncatch(); /* before they are unblocked: one that comes before exec would be lost */
     for (size_t i = 0; i < CHANGED; i++)
         sigaction(changed[i].signal, &inherited[i], NULL);
     sigprocmask(SIG_SETMASK, &inherited_mask, NULL);
@@ -88,7 +90,15 @@ bool mr_process_catch(int number, void (*handler)(int number), int flags)
     if (sigaction(number, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
         return false;
     sigaction(number, &action, NULL);
+    sigaddset(&caught, number);
     return true;
+}
+
+void mr_process_uncatch(void)
+{
+    for (int number = 1; number < SIGRTMIN; number++)
+        if (sigismember(&caught, number) == 1)
+            signal(number, SIG_DFL);
 }
 
 uint64_t mr_process_image(void)

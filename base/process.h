@@ -18,12 +18,15 @@ void mr_process_begin(void);
 /* From now on the handler is called, with these flags of sigaction. False: the signal was ignored when the process
  * began (nohup), and stays so. */
 bool mr_process_catch(int number, void (*handler)(int number), int flags);
+/* Those end, stop or continue the process again, as they do by themselves. Async-signal-safe. */
+void mr_process_uncatch(void);
 /* What was printed reaches standard output. 0, or -1 with mr_error. */
 int mr_process_flush(void);
 /* Whether even the few descriptors that a look-up needs cannot be had: then sets mr_error, which says so. For failures
  * that a library or the kernel does not explain. */
 bool mr_process_lacks_descriptors(void);
-/* In a forked child, before exec of a program that is not ours: signals as they were before mr_process_begin.
+/* In a forked child, before exec of a program that is not ours: signals as they were before mr_process_begin
+ * and mr_process_catch.
  * Async-signal-safe. */
 void mr_process_restore_signals(void);
 /* A number of the program in this process, of where the kernel has put it: the same for its whole life, whatever is

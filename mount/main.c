@@ -323,11 +323,6 @@ static void unmount(struct session *session)
 
 /* ---- the command ---- */
 
-static void main_on_signal(int number)
-{
-    ended = number;
-}
-
 /* Returns the command's pid, or -1 with mr_error. In the child, as in a shell, 127 or 126 means that it cannot run. */
 static pid_t main_start(char *const argv[])
 {
@@ -336,11 +331,6 @@ static pid_t main_start(char *const argv[])
         if (pid < 0)
             mr_error_set_errno(errno, "cannot start %s%s", argv[0], mr_process_limit(errno));
         return pid;
-    }
-    for (int number = 1; number < SIGRTMIN; number++) { /* else one that comes before exec would be lost */
-        struct sigaction action;
-        if (sigaction(number, NULL, &action) == 0 && action.sa_handler == main_on_signal)
-            signal(number, SIG_DFL);
     }
     mr_process_restore_signals();
     execvp(argv[0], argv);
@@ -374,6 +364,11 @@ static void await_end(const sigset_t *signals)
 {
     while (sigwaitinfo(signals, NULL) < 0)
         ;
+}
+
+static void main_on_signal(int number)
+{
+    ended = number;
 }
 
 /* Signals end the listing while it goes on; later they are blocked and waited for. */

@@ -48,6 +48,13 @@ def upload(url: str, bucket: str, objects: dict[str, bytes]) -> None:
         put(url, bucket, name, data)
 
 
+def requests(url: str) -> dict[str, int]:
+    """What a development store has answered so far, by operation; those that have not come are left out."""
+    with urllib.request.urlopen(f"{url}/_devstore/stats") as reply:
+        counts: dict[str, int] = json.load(reply)["requests"]
+    return counts
+
+
 def temporary(url: str, bucket: str) -> list[str]:
     """Names of the temporary objects in a bucket."""
     with urllib.request.urlopen(

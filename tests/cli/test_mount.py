@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import stores
 from tests.conftest import BIN, Server, StartDevstore
 from tests.serve import DEADLINE_S, alive, children, wait_for
 
@@ -120,8 +121,7 @@ def put(server: Server, name: str, data: bytes) -> None:
 
 
 def requests(server: Server) -> dict[str, int]:
-    with urllib.request.urlopen(f"{server.url}/_devstore/stats") as answer:
-        return {what: count for what, count in json.load(answer)["requests"].items() if what != "admin"}
+    return {what: count for what, count in stores.requests(server.url).items() if what != "admin"}
 
 
 def without_beginners(counts: dict[str, int]) -> dict[str, int]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,8 @@ def read(millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             taken = json.loads(reader.stdout)["taken"]
             wait_for(lambda: fetched(supervisor.stat()) >= taken, "the workers' counters never came")
             seen = supervisor.stat()
-            with suppress(AssertionError):  # what is late in being deleted has two seconds at the stop
-                wait_for(lambda: temporary(url, bucket) == [])
+            # What is late in being deleted has two seconds at the stop.
+            wait_for(lambda: temporary(url, bucket) == [] or "could not be deleted" in supervisor.log.read_text())
         finally:
             assert supervisor.stop() == 0
         return json.loads(reader.stdout), seen, supervisor.log.read_text()

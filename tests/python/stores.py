@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import urllib.parse
 import urllib.request
@@ -15,6 +14,7 @@ import pytest
 from millrace import checkpoint
 from tests.conftest import start_devstore
 from tests.serve import start_supervisor
+from tests.stores import requests
 
 from .conftest import CONFIG
 from .shards import KEYS
@@ -43,8 +43,7 @@ class Stores:
 
     def gets(self) -> int:
         """Reads of bytes so far."""
-        with urllib.request.urlopen(f"{self.server.url}/_devstore/stats") as answer:
-            return int(json.load(answer)["requests"]["get"])
+        return requests(self.server.url)["get"]
 
     def answers(self, name: str) -> list[int]:
         """Bytes of each answer with bytes of that object so far."""

@@ -30,6 +30,7 @@ from millrace._connection import connect
 from millrace.checkpoint._reader import readers
 from tests.conftest import StartDevstore
 from tests.serve import DEADLINE_S, Supervisor, start_supervisor, wait_for
+from tests.stores import requests
 
 from .conftest import CONFIG, MakeFolder
 from .helpers import in_its_call, reads_alike
@@ -402,8 +403,7 @@ def test_torch_load_asks_for_each_block_once(gcs: tuple[Supervisor, str], tmp_pa
     with checkpoint.reader("gs://bucket/model.pt") as file:
         torch.load(file, weights_only=True)
         blocks = -(-file.size // BLOCK)
-    with urllib.request.urlopen(f"{gcs[1]}/_devstore/stats") as answer:
-        assert json.load(answer)["requests"]["get"] == blocks
+    assert requests(gcs[1])["get"] == blocks
 
 
 def test_exists_list_and_remove_in_a_bucket(gcs: tuple[Supervisor, str], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ happens when such a request fails, its worker dies, or the loop stops in the mid
 from __future__ import annotations
 
 import gc
-import json
 import os
 import threading
 import urllib.error
@@ -22,6 +21,7 @@ from tests.conftest import StartDevstore
 from tests.property.order_model import BlockOrder, deal
 from tests.python.shards import KEYS, Samples, plain, use, write_shards
 from tests.serve import Supervisor, start_supervisor, strike, wait_for
+from tests.stores import requests
 
 SHARDS, EACH, BATCH, MIX = 3, 160, 8, 4
 BLOCK = 32 << 10  # bytes
@@ -54,8 +54,7 @@ class Store:
         return self.supervisors[-1]
 
     def gets(self) -> int:
-        with urllib.request.urlopen(f"{self.url}/_devstore/stats") as reply:
-            return int(json.load(reply)["requests"].get("get", 0))
+        return requests(self.url).get("get", 0)
 
     def blocks(self, ds: Any) -> int:
         """Objects of a block of the data set."""

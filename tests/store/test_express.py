@@ -3,9 +3,7 @@ time and listings in no order."""
 
 from __future__ import annotations
 
-import json
 import random
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from millrace import checkpoint
 from tests.conftest import Server, StartDevstore
 from tests.serve import Supervisor, start_supervisor, wait_for
 from tests.store.conftest import Run
-from tests.stores import ACCESS, SECRET, create_bucket, s3_environment
+from tests.stores import ACCESS, SECRET, create_bucket, requests, s3_environment
 
 BUCKET = "mine--use1-az4--x-s3"
 MADE = "made--use1-az4--x-s3"
@@ -75,7 +73,7 @@ def supervisor(
 
 
 def sessions(server: Server) -> int:
-    return int(json.load(urllib.request.urlopen(f"{server.url}/_devstore/stats"))["requests"]["session"])
+    return requests(server.url)["session"]
 
 
 def test_an_epoch_and_a_checkpoint(server: Server, supervisor: Supervisor) -> None:

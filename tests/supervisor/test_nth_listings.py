@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 from millrace import ChangedError, Error
 from tests.conftest import StartDevstore
 from tests.serve import StartServe, Supervisor, wait_for, workers
-from tests.stores import temporary
+from tests.stores import requests, temporary
 from tests.supervisor.test_registry import names_fd
 
 
@@ -218,8 +216,7 @@ def test_a_compose_that_nobody_waits_for_any_more(
     lane.feed_all(range(32))  # one by one, the worker may keep up, and fewer than four are never composed
 
     def composes() -> int:
-        with urllib.request.urlopen(f"{store.url}/_devstore/stats") as answer:
-            return int(json.load(answer)["requests"].get("compose", 0))
+        return requests(store.url).get("compose", 0)
 
     def has_begun() -> bool:  # neither goes back: nobody takes what has come
         lanes = one.stat()["lanes"]

@@ -51,6 +51,11 @@ struct mr_temporaries {
 
 /* ---- which are whose ---- */
 
+bool mr_temporary_has_name(const char *name)
+{
+    return strncmp(name, MR_TEMPORARY_PREFIX, strlen(MR_TEMPORARY_PREFIX)) == 0;
+}
+
 /* A handle: which of the slot's processes made it, and its number there. */
 static uint64_t handle_of(uint32_t start, uint64_t number)
 {

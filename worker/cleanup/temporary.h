@@ -35,6 +35,9 @@
 #define MR_TEMPORARY_PART_AGE_S 86400 /* of a part of a checkpoint */
 #define MR_TEMPORARY_NAME_SIZE  128
 
+/* Whether an object of this name is a temporary one, ours or another program's. */
+bool mr_temporary_has_name(const char *name);
+
 struct mr_temporaries;      /* a worker's */
 struct mr_temporary_bucket; /* in one bucket */
 

@@ -209,11 +209,11 @@ static bool excluded_class(const struct lister *l, const char *class)
 static int add_item(struct lister *l, const struct mr_store_item *item)
 {
     struct range *r = &l->range;
-    if (item->size == 0 && item->name_length > 0 && item->name[item->name_length - 1] == '/') {
+    if (mr_store_item_is_folder(item)) {
         list_drop(l, MR_DROP_FOLDER, 1);
         return 0;
     }
-    if (strncmp(item->name, MR_TEMPORARY_PREFIX, strlen(MR_TEMPORARY_PREFIX)) == 0) {
+    if (mr_temporary_has_name(item->name)) {
         list_drop(l, MR_DROP_TEMPORARY, 1);
         return 0;
     }

@@ -77,6 +77,12 @@ struct mr_store_item {
         created_s; /* when this version was made, seconds since 1970 by the store's clock; 0: unknown (with_times) */
 };
 
+/* An empty object whose name ends in a slash: it stands for a folder, and has no data. */
+static inline bool mr_store_item_is_folder(const struct mr_store_item *item)
+{
+    return item->size == 0 && item->name_length > 0 && item->name[item->name_length - 1] == '/';
+}
+
 /*
  * A page of names n with prefix, start_offset <= n < end_offset, in unsigned byte order. NULL means unbounded. `after`:
  * the last name of the previous page (NULL: first page). It is not sent: names must be greater, or the response is

@@ -41,13 +41,6 @@ static int stream_add(struct mr_stream_list *list, const struct mr_download_obje
     return 0;
 }
 
-/* A folder marker, or the temporary object of a run. As of a data set, not what is in an object with such a name. */
-static bool is_left_out(const struct mr_store_item *item)
-{
-    return item->name_length == 0 || (item->size == 0 && item->name[item->name_length - 1] == '/') ||
-           strncmp(item->name, MR_TEMPORARY_PREFIX, strlen(MR_TEMPORARY_PREFIX)) == 0;
-}
-
 static void stream_page_arrived(void *arg, const struct mr_store_result *result, const struct mr_store_page *page)
 {
     struct listing *listing = arg;
@@ -58,7 +51,7 @@ static void stream_page_arrived(void *arg, const struct mr_store_result *result,
         const struct mr_store_item *item = &page->items[i];
         struct mr_download_object object = {.store = listing->store, .name = item->name};
         mr_download_object_take(&object, item);
-        if (!is_left_out(item))
+        if (!mr_store_item_is_folder(item) && !mr_temporary_has_name(item->name)) /* as a data set has it */
             listing->failed = stream_add(listing->list, &object) != 0;
     }
     free(listing->token);

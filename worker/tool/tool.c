@@ -17,7 +17,6 @@
 
 #define STEP_MS 200 /* how long a signal that comes just before a wait goes unnoticed */
 
-static const int caught[] = {SIGINT, SIGTERM, SIGHUP};
 static volatile sig_atomic_t interrupted; /* the signal */
 static bool json_errors;
 static bool early_end_is_success;
@@ -52,8 +51,9 @@ void mr_tool_end_with_reader(void)
 
 static void catch_signals(void)
 {
-    for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++)
-        mr_process_catch(caught[i], tool_on_signal, 0);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        mr_process_catch(numbers[i], tool_on_signal, 0);
     sigaction(SIGPIPE, &(struct sigaction){.sa_handler = on_broken_pipe}, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a write past `ulimit -f` fails instead */
 }
@@ -230,22 +230,12 @@ void mr_tool_print_json(FILE *out, const char *text)
     putc('"', out);
 }
 
-/* The next one ends this program. */
-static void end_by_signals(void)
-{
-    for (size_t i = 0; i < sizeof caught / sizeof caught[0]; i++) {
-        struct sigaction action;
-        if (sigaction(caught[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
-            signal(caught[i], SIG_DFL);
-    }
-}
-
 int mr_tool_fail(const char *verb)
 {
     if (interrupted) { /* so that a shell's loop ends too */
         int number = interrupted;
-        end_by_signals();
-        fflush(stdout); /* what was done is said */
+        mr_process_uncatch();
+        fflush(stdout); /* what was done is said; the next signal ends that, too */
         raise(number);
     }
     if (json_errors) {

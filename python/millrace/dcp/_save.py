@@ -185,8 +185,9 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
         save = self._current()
         # A planner that caches its plans gives one object to all saves, also to those that are under way beside this.
         own = copy.copy(metadata)
+        stored = {result.index: result.storage_data for of_rank in results for result in of_rank}
         for each in (own, metadata):
-            each.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
+            each.storage_data = stored
             if hasattr(each, "version"):  # not in torch 2.3.1
                 each.version = METADATA_VERSION
                 each.storage_meta = self.storage_meta()
@@ -196,7 +197,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
                 replaced = self._replace(uri, pickle.dumps(own))
         except Exception as error:
             raise with_rank(error, save.rank or 0, f"saving {uri}") from error
-        kept = {info.relative_path for info in own.storage_data.values()}
+        kept = {info.relative_path for info in stored.values()}
         self._remove(save, sorted(name for name in {*replaced, *save.abandoned} - kept if save.owns(name)))
 
     # ---- what async_save asks for, before it saves in a thread or a process ----
