@@ -675,11 +675,14 @@ def _groups(slices: list[_Slice]) -> Iterator[list[_Slice]]:
 
 
 def _looked_up(group: list[_Slice]) -> Iterator[tuple[LookedUp | Exception, list[_Slice]]]:
-    """All of a group, which the caller closes; where one is not to be had, by halves, down to that one's error."""
+    """All of a group, which the caller closes; where one is not to be had, by halves, down to that one's error.
+
+    A store that gives no answer is asked once: each time takes it retry.deadline_ms."""
     try:
         found = LookedUp(file_connection(), [uri for _, uri, _ in group])
     except (OSError, ValueError) as error:
-        if isinstance(error, SupervisorGone) or len({uri for _, uri, _ in group}) == 1:
+        of_all = isinstance(error, Error) and (error._of_the_store or isinstance(error, SupervisorGone))
+        if of_all or len({uri for _, uri, _ in group}) == 1:
             yield error, group
         else:
             yield from _looked_up(group[: len(group) // 2])

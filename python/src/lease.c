@@ -284,7 +284,8 @@ static PyGetSetDef lease_getset[] = {
 static PyMemberDef lease_members[] = {
     {"size", T_ULONGLONG, offsetof(Lease, size), READONLY, "bytes"},
     {"generation", T_ULONGLONG, offsetof(Lease, generation), READONLY, "the version that was read"},
-    {"crc32c", T_UINT, offsetof(Lease, crc32c), READONLY, "checksum of the bytes"},
+    {"crc32c", T_UINT, offsetof(Lease, crc32c), READONLY,
+     "crc32c of the bytes; 0 where the store's checksum is of another kind (S3)"},
     {"index", T_ULONGLONG, offsetof(Lease, object), READONLY, "number of the object in .objects"},
     {"position", T_ULONGLONG, offsetof(Lease, position), READONLY, "place in the epoch's order"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Lease, weak), READONLY, NULL},

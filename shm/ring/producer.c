@@ -298,13 +298,21 @@ static bool claim_one(struct mr_producer *producer, struct mr_producer_lane *pl,
     return true;
 }
 
+/* Fails a ticket that the caller has not been given and so does not count, nor log. */
+static void refuse(struct mr_producer *producer, struct mr_claim *claim, enum mr_code code, const char *text)
+{
+    producer->stats.refused++;
+    mr_log_limited(&producer->refused, MR_LOG_WARNING, "a sample fails: %s", text);
+    mr_producer_fail(producer, claim, code, text);
+}
+
 /* The request as claimed must need what the peek at it promised. On false the ticket has been failed. */
 static bool check_claim(struct mr_producer *producer, struct mr_claim *claim, uint64_t expected)
 {
     uint64_t bytes, largest = mr_extents_largest_ever(producer);
 
     if (producer->size(producer->size_arg, &claim->request, &bytes)) {
-        mr_producer_fail(producer, claim, mr_error_code(), mr_error_text());
+        refuse(producer, claim, mr_error_code(), mr_error_text());
         return false;
     }
     if (bytes > largest) {
@@ -312,15 +320,15 @@ static bool check_claim(struct mr_producer *producer, struct mr_claim *claim, ui
                      "an object of %llu bytes is larger than the %llu that were set aside for the largest "
                      "one: raise [memory] arena_bytes, or open its data set first",
                      (unsigned long long)bytes, (unsigned long long)largest);
-        mr_producer_fail(producer, claim, MR_E_CONFIG, mr_error_text());
+        refuse(producer, claim, MR_E_CONFIG, mr_error_text());
         return false;
     }
     if (expected == ANY_SIZE && !mr_extents_back_reserve(producer, bytes)) {
-        mr_producer_fail(producer, claim, mr_error_code(), mr_error_text());
+        refuse(producer, claim, mr_error_code(), mr_error_text());
         return false;
     }
     if (expected != ANY_SIZE && bytes != expected) {
-        mr_producer_fail(producer, claim, MR_E_PROTOCOL, "the request was changed after it was posted");
+        refuse(producer, claim, MR_E_PROTOCOL, "the request was changed after it was posted");
         return false;
     }
     claim->bytes = bytes;

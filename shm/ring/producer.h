@@ -93,6 +93,7 @@ struct mr_job {
 
 struct mr_producer_stats { /* plain, of this process */
     uint64_t jobs, tickets, stolen_blocks, take_backs, reserve_uses, give_backs, no_room;
+    uint64_t refused; /* tickets that failed before they were given to the caller */
 };
 
 struct mr_producer *mr_producer_new(const struct mr_producer_options *options);

@@ -177,6 +177,16 @@ def test_faults(fault: str, bucket: Any, read: Read) -> None:
         assert total("slices_repeated") > 0
 
 
+@pytest.mark.nightly  # ten seconds for the answers, twenty until what may have been made is looked for
+def test_composes_without_an_answer_end_composing(devstore: StartDevstore, read: Read) -> None:
+    """Each job waits 10 s for one: not for the rest of the run."""
+    server = devstore("--synthetic", "many:2000:100", "--fault", "stall:1::compose:*")
+    result, seen, log = read(server.url, "many", ALWAYS + "workers = 1\nconnections = 40\ncompose_max_objects = 4\n")
+    assert result["taken"] == 2000
+    assert "switched off" in log and "no answer to a compose within 10 s" in log
+    assert seen["operations"]["composites"] == 0
+
+
 def test_a_delete_that_is_refused_is_told_and_mended_by_the_next_run(bucket: Any, read: Read) -> None:
     server, objects = bucket("--fault", "status:first=1:403:batch:*", "--fault", "status:first=1:403:delete:*")
     result, _, log = read(server.url, "odd")

@@ -277,6 +277,31 @@ def save_fails(uri: str, failing: int, files: int) -> str:
     return ""
 
 
+def load_of_two_saves(uri: str) -> str:
+    """Rank 1 reads `.metadata` after another save, which could not delete what it replaced. What each rank is told."""
+
+    def save(value: float) -> None:
+        writer = millrace.dcp.StorageWriter()
+        writer._remove = lambda *_: None  # type: ignore[method-assign]
+        dcp.save({"tensor": torch.full((3,), value)}, checkpoint_id=uri, storage_writer=writer, no_dist=True)
+
+    class Reader(millrace.dcp.StorageReader):
+        def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+            if dist.get_rank() == 0:
+                save(1)
+                metadata = super().read_metadata(*args, **kwargs)
+                save(2)
+            dist.barrier()
+            return metadata if dist.get_rank() == 0 else super().read_metadata(*args, **kwargs)
+
+    state = {"tensor": torch.zeros(3)}
+    try:
+        dcp.load(state, checkpoint_id=uri, storage_reader=Reader())
+    except dcp.CheckpointException as error:
+        return str(error)
+    return f"loaded {state}"
+
+
 def fully_sharded(uri: str, save: bool) -> Any:
     """FSDP2: a model and its optimizer after some steps; saved, or loaded and compared."""
     from torch.distributed.fsdp import fully_shard

@@ -1,6 +1,6 @@
 """millrace.dcp: torch.distributed.checkpoint to devstore and to folders, by one rank and by several.
 
-The whole file runs under the oldest torch too, and so does test_dcp_tensors.py: the last test starts that.
+The whole file runs under the oldest torch too, and so do its neighbours test_dcp_*.py: the last test starts that.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import dataclasses
 import gc
 import io
 import os
-import pathlib
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,6 @@ import torch.distributed.checkpoint
 import millrace
 from millrace import checkpoint
 from millrace.dcp import StorageReader, StorageWriter, _layout, _save
-from millrace.dcp._metadata import unpickled
 from tests.conftest import CALLERS_CACHE, ROOT, Server, start_devstore
 from tests.python import ranks, train_ranks
 from tests.python.dcp_states import IS_OLDEST, OLDEST, every_kind
@@ -313,6 +313,33 @@ def test_a_failed_save_leaves_the_old_one(place: str, monkeypatch: pytest.Monkey
     assert len(names(place)) == 2
 
 
+def test_ctrl_c_ends_all_objects_of_a_save(place: str) -> None:
+    struck, seen = threading.Event(), []
+
+    class Planner(dcp.DefaultSavePlanner):  # type: ignore[misc]
+        def resolve_data(self, item: Any) -> Any:
+            seen.append(item.index.fqn)
+            time.sleep(0.05)  # a hundred times, if nothing stops it
+            if len(seen) == 4:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+                assert struck.wait(DEADLINE_S)
+            return super().resolve_data(item)
+
+    def strike(*_: object) -> None:
+        struck.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        with pytest.raises(dcp.CheckpointException, match="KeyboardInterrupt"):
+            writer = StorageWriter(files_per_rank=2)
+            state = {str(i): torch.ones(3) for i in range(200)}
+            dcp.save(state, checkpoint_id=place, storage_writer=writer, planner=Planner())
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(seen) < 200 and names(place) == []
+
+
 class Pause(dcp.DefaultSavePlanner):  # type: ignore[misc]
     """Stops a save when it has seen what is there, and before it writes, until it is let go."""
 
@@ -567,53 +594,6 @@ def test_no_code_is_run_from_a_metadata(tmp_path: Path, within: bool) -> None:
     assert "docs/checkpoints.md" in message(raised.value)
 
 
-# Calls that no attribute of an allowed class gives either: the name is looked up as a whole.
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("torch", "hub.load"),
-        ("torch", "load"),
-        ("torch.distributed.checkpoint.metadata", "os.system"),
-        ("torch.distributed.checkpoint.filesystem", "Path.mkdir"),
-        ("pathlib", "PosixPath.mkdir"),
-        ("builtins", "eval"),
-        ("builtins", "getattr"),
-        ("functools", "partial"),
-    ],
-)
-def test_a_metadata_names_nothing_else(module: str, name: str) -> None:
-    data = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(one)]) + one.encode() for one in (module, name)) + b"\x93."
-    with pytest.raises(ValueError, match=f"{module}.{name}"):
-        unpickled(data)
-
-
-def changing(module: str, name: str, attribute: str) -> bytes:
-    """A pickle that gives the class another attribute: BUILD with state for slots."""
-
-    def word(text: str) -> bytes:
-        return b"\x8c" + bytes([len(text)]) + text.encode()
-
-    class_ = word(module) + word(name) + b"\x93"
-    return b"\x80\x04" + class_ + b"N}" + word(attribute) + word("torch") + word("Size") + b"\x93s\x86b."
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "attribute"),
-    [
-        ("pathlib", "PosixPath", "__str__"),
-        ("torch.distributed.checkpoint.metadata", "Metadata", "__init__"),
-        ("torch.distributed.checkpoint.filesystem", "_StorageInfo", "relative_path"),
-        ("torch.serialization", "_get_layout", "__wrapped__"),
-        ("collections", "OrderedDict", "get"),
-    ],
-)
-def test_a_metadata_changes_no_class(module: str, name: str, attribute: str) -> None:
-    path = str(pathlib.PurePosixPath("a"))
-    with pytest.raises(ValueError, match="and not an instance of it: it is not loaded"):
-        unpickled(changing(module, name, attribute))
-    assert str(pathlib.PurePosixPath("a")) == path and not hasattr(torch.serialization._get_layout, "__wrapped__")
-
-
 @pytest.mark.parametrize("rows", [(0, 100), (5, 6), (11, 0)])
 def test_a_chunk_that_is_larger_than_its_object(tmp_path: Path, rows: tuple[int, int]) -> None:
     """What follows it in the object is another tensor's."""
@@ -728,6 +708,12 @@ def test_every_rank_is_told_which_rank_failed_and_where(place: str, files: int) 
     assert all(ranks.good(2, ranks.load_sharded, place, 5))
 
 
+@pytest.mark.parametrize("place", ["gs"], indirect=True)
+def test_ranks_load_of_one_save(place: str) -> None:
+    for said in ranks.good(2, ranks.load_of_two_saves, place):
+        assert "rank 1 read another .metadata than rank 0" in said and "load it again" in said, said
+
+
 @newer_torch
 def test_fsdp2() -> None:
     saved = ranks.good(4, ranks.fully_sharded, "gs://bkt/fsdp", True)[0]
@@ -768,7 +754,7 @@ def test_all_of_it_with_the_oldest_torch() -> None:
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--show-capture=no", "-m", "not newer_torch"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
-        [python, "-m", "pytest", *options, __file__, Path(__file__).with_name("test_dcp_tensors.py")],
+        [python, "-m", "pytest", *options, *Path(__file__).parent.glob("test_dcp*.py")],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -24,7 +24,7 @@ import millrace
 from millrace import _file
 from millrace import fs as millrace_fs
 from millrace.checkpoint import _objects
-from tests.serve import DEADLINE_S
+from tests.serve import DEADLINE_S, start_supervisor
 
 from .stores import MIB, Stores, running, stores
 
@@ -451,6 +451,24 @@ def test_after_a_fork_and_pickled(stores: Stores, system: Any) -> None:
 
 
 # ---- what fails, and what comes between ----
+
+
+def test_a_store_that_does_not_answer_is_asked_once(
+    tmp_path: Path, millrace_bin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = "[retry]\ndeadline_ms = 500\nbase_ms = 10\n"
+    supervisor = start_supervisor(millrace_bin, tmp_path, "http://127.0.0.1:1", toml)
+    try:
+        monkeypatch.setenv("MILLRACE_SOCKET", str(supervisor.socket))
+        system = SYSTEMS["gs"](skip_instance_cache=True)
+        names = [f"bucket/{i}" for i in range(64)]
+        found = system.cat(names, on_error="return")
+        assert set(found) == set(names)
+        assert {str(error) for error in found.values()} == {str(found[names[0]])}, "each was asked for by itself"
+        with pytest.raises(millrace.Error, match=r"127\.0\.0\.1"):
+            system.get([f"gs://{name}" for name in names], str(tmp_path / "into"))
+    finally:
+        supervisor.stop()
 
 
 def test_a_large_object_that_fails_takes_no_other_with_it(

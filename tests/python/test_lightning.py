@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gc
 import os
@@ -361,6 +362,40 @@ def test_step_and_weights_are_of_one_save(folder: str, monkeypatch: pytest.Monke
     assert loaded() == (3.0, 3)
     # Of each save that is named or was not finished (it goes in a day): the shard and the rest.
     assert sorted(name[:6] for name in names(f"{folder}/a")) == [".metad", *["__0_0-"] * 2, *["__0_1-"] * 2, "meta.p"]
+    reader = fsdp.OneSave(f"{folder}/a")
+    with monkeypatch.context() as patch:
+        patch.setattr(fsdp.StorageWriter, "_remove", lambda *_: None)  # one that may not delete
+        for after in (4, 5):  # a resume loads the model, then each optimizer
+            state = {"w": torch.zeros(3)}
+            dcp.load(state, storage_reader=reader)
+            assert state["w"][0].item() == 3.0
+            assert CheckpointIO().load_checkpoint(fsdp.rest_of(f"{folder}/a", reader), weights_only=True) == {"step": 3}
+            save(after)
+    assert loaded() == (5.0, 5)
+
+
+@pytest.mark.parametrize("kind", ["CheckpointIO", "FSDPStrategy"])
+def test_ctrl_c_in_the_wait_for_a_save_forgets_no_save(kind: str) -> None:
+    pending: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    if kind == "FSDPStrategy":
+        pytest.importorskip("millrace.lightning._fsdp", exc_type=ImportError)
+        strategy = millrace.lightning.FSDPStrategy()
+        strategy._save, settle = pending, strategy._settle
+    else:
+        io: Any = CheckpointIO()
+        io._saves["gs://bucket/a"], settle = pending, io.teardown
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            settle()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    pending.set_exception(OSError("it is lost"))
+    with pytest.raises(OSError, match="it is lost"):
+        settle()
+    settle()
 
 
 def killed(folder: str, step: int) -> list[str]:

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 import millrace
+from tests.devstore.s3 import client
 
 from .helpers import reads_alike
 from .stores import MIB, Stores, bucket, running, stores, without_supervisor
@@ -66,6 +67,19 @@ def test_forward_reads_ask_ahead_and_for_each_byte_once(stores: Stores, bucket: 
     assert sum(asked) == len(large)
     assert len(asked) < 30
     assert max(asked) == BLOCK
+
+
+def test_an_object_with_aws_s_own_checksum_is_read_again(stores: Stores) -> None:
+    """CRC64NVME, compared where the whole object is one request: ranges are told apart by their crc32c all the same."""
+    data = random.Random(4).randbytes(BLOCK - 1000)
+    client(stores.server).put_object(Bucket="bucket", Key="crc64", Body=data, ChecksumAlgorithm="CRC64NVME")
+    with millrace.open("s3://bucket/crc64") as file:
+        for at in range(0, len(data), 100_000):
+            file.seek(at)
+            assert file.read(100_000) == data[at : at + 100_000]
+        file.seek(0)
+        assert file.read() == data
+    assert stores.answers("crc64")[-1] == len(data)
 
 
 def test_a_look_at_the_start_is_no_download(stores: Stores, bucket: str, large: bytes) -> None:

@@ -44,7 +44,8 @@ static void send_drip(struct fault_conn *conn, const unsigned char *data, uint64
     }
 }
 
-static void send_chunked(struct fault_conn *conn, const unsigned char *data, uint64_t length, uint64_t extra)
+/* All but the last chunk, which is empty. */
+static void send_chunks(struct fault_conn *conn, const unsigned char *data, uint64_t length, uint64_t extra)
 {
     for (uint64_t at = 0; at < length; at += 50000) {
         uint64_t n = MIN(50000, length - at);
@@ -54,7 +55,6 @@ static void send_chunked(struct fault_conn *conn, const unsigned char *data, uin
     }
     for (; extra > 0; extra--)
         fault_printf(conn, "1\r\nx\r\n");
-    fault_printf(conn, "0\r\n\r\n");
 }
 
 /* The body, and all that goes wrong in it. data[0, length) is what was asked for. */
@@ -96,14 +96,15 @@ static bool send_body(struct fault_conn *conn, const struct fault_step *step, co
         fault_send(conn, data, length - step->after);
         return true;
     case FAULT_NO_RANGE_OPEN:
-        send_chunked(conn, data, length, 0);
-        return true;
     case FAULT_CHUNKED_LONG:
-        send_chunked(conn, data, length, step->after);
-        return true;
     case FAULT_CHUNKED_SHORT:
-        send_chunked(conn, data, length - step->after, 0);
+        send_chunks(conn, data, step->kind == FAULT_CHUNKED_SHORT ? length - step->after : length,
+                    step->kind == FAULT_CHUNKED_LONG ? step->after : 0);
+        fault_printf(conn, "0\r\n\r\n");
         return true;
+    case FAULT_CHUNKED_CUT:
+        send_chunks(conn, data, length, 0);
+        return false;
     default:
         fault_send(conn, data, length);
         return step->kind != FAULT_CLOSE_AFTER;
@@ -139,7 +140,8 @@ static bool answer_media(struct fault_gcs *gcs, struct fault_conn *conn, const s
                  (unsigned long long)gcs->generation, step->extra ? step->extra : "");
     if (step->kind == FAULT_GUNZIPPED)
         fault_printf(conn, "x-guploader-response-body-transformations: gunzipped\r\n");
-    if (step->kind == FAULT_CHUNKED_LONG || step->kind == FAULT_CHUNKED_SHORT || step->kind == FAULT_NO_RANGE_OPEN)
+    if (step->kind == FAULT_CHUNKED_LONG || step->kind == FAULT_CHUNKED_SHORT || step->kind == FAULT_CHUNKED_CUT ||
+        step->kind == FAULT_NO_RANGE_OPEN)
         fault_printf(conn, "Transfer-Encoding: chunked\r\n\r\n");
     else
         fault_printf(conn, "Content-Length: %llu\r\n\r\n", (unsigned long long)told);

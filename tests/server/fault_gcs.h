@@ -24,6 +24,7 @@ enum fault_kind {
     FAULT_SHORT,         /* Content-Length and body are `after` bytes too short */
     FAULT_CHUNKED_LONG,  /* no Content-Length, `after` bytes more */
     FAULT_CHUNKED_SHORT, /* no Content-Length, `after` bytes fewer */
+    FAULT_CHUNKED_CUT,   /* no Content-Length, and FIN after the last byte, in place of the last chunk */
     FAULT_NO_RANGE,      /* 200 with everything, whatever the range */
     FAULT_NO_RANGE_CUT,  /* the same, and FIN after `after` bytes */
     FAULT_NO_RANGE_OPEN, /* the same without Content-Length, in chunks */

@@ -28,6 +28,7 @@ struct fetch_worker {
     unsigned early_count;
     bool solo;                           /* a job that must be alone is running */
     bool short_of_memory;                /* which was said */
+    bool none_started;                   /* the last job, for want of memory: not before other things had their turn */
     struct mr_transfer_counters counted; /* in the counters so far */
     struct mr_producer_stats counted_stats;
 };
@@ -158,14 +159,15 @@ static void start_jobs(struct mr_role *role)
     if (!f->producer || f->role.draining)
         return;
     f->solo = f->solo && in_flight(f) > 0;
-    while (!f->solo && mr_transfer_free(f->role.net.engine) > 0) {
+    f->none_started = false;
+    while (!f->none_started && !f->solo && mr_transfer_free(f->role.net.engine) > 0) {
         unsigned tickets =
             mr_datasets_any_composes(&f->datasets) ? (unsigned)f->role.link.config.fetch.compose_max_objects : 1;
         struct mr_job job;
         if (!mr_producer_next_job(f->producer, tickets, job_bytes(f), in_flight(f), &job))
             return;
         f->solo = job.solo;
-        mr_jobs_start(f->jobs, &job);
+        f->none_started = !mr_jobs_start(f->jobs, &job);
         f->solo = f->solo && in_flight(f) > 0;
     }
 }
@@ -227,6 +229,7 @@ static void count_producer(struct fetch_worker *f)
     mr_role_count(&f->role, MR_WC_TAKE_BACKS, &f->counted_stats.take_backs, stats.take_backs);
     mr_role_count(&f->role, MR_WC_RESERVE_USES, &f->counted_stats.reserve_uses, stats.reserve_uses);
     mr_role_count(&f->role, MR_WC_GIVE_BACKS, &f->counted_stats.give_backs, stats.give_backs);
+    mr_role_count(&f->role, MR_WC_FAILED, &f->counted_stats.refused, stats.refused);
     mr_role_count(&f->role, MR_WC_NO_ROOM, &f->counted_stats.no_room, stats.no_room);
     mr_counter_set(f->role.link.counters, MR_WC_ARENA_FREE_BYTES, mr_producer_free_bytes(f->producer));
     mr_counter_set(f->role.link.counters, MR_WC_ARENA_BACKED_BYTES, mr_producer_backed_bytes(f->producer));
@@ -270,7 +273,7 @@ static void tick(struct mr_role *role, int64_t now_ns)
 static enum mr_role_rest rest(struct mr_role *role)
 {
     struct fetch_worker *f = worker_of(role);
-    if (!f->producer || role->draining || f->solo || mr_transfer_free(role->net.engine) == 0)
+    if (!f->producer || role->draining || f->solo || f->none_started || mr_transfer_free(role->net.engine) == 0)
         return MR_ROLE_WAIT;
     return mr_producer_sleep(f->producer) ? MR_ROLE_AGAIN : MR_ROLE_SLEEP;
 }

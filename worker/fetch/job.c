@@ -168,6 +168,18 @@ static void piece_is_damaged(struct piece *piece)
 
 /* ---- alone ---- */
 
+static bool is_whole(const struct mr_request *request)
+{
+    return request->offset == 0 && request->length == 0;
+}
+
+/* A reader of ranges combines and compares their crc32c, also where a store's checksum of another kind was compared. */
+static uint32_t crc32c_of(const struct piece *piece, const struct mr_transfer_result *result)
+{
+    const struct mr_claim *claim = &piece->claim;
+    return result->crc32c != 0 || is_whole(&claim->request) ? result->crc32c : mr_crc32c(0, claim->dest, claim->bytes);
+}
+
 static void arrived(void *arg, const struct mr_transfer_result *result)
 {
     struct piece *piece = arg;
@@ -175,7 +187,8 @@ static void arrived(void *arg, const struct mr_transfer_result *result)
     if (result->code == MR_OK) {
         if (!result->verified && mr_index_shard_count(&job->dataset->index) > 0) /* the engine counts whole objects */
             mr_counter_add(job->jobs->counters, MR_WC_UNVERIFIED, 1);
-        mr_producer_publish(job->jobs->producer, &piece->claim, piece->claim.bytes, result->generation, result->crc32c,
+        mr_producer_publish(job->jobs->producer, &piece->claim, piece->claim.bytes, result->generation,
+                            crc32c_of(piece, result),
                             (result->verified ? 0 : MR_DESC_UNVERIFIED) | (result->gzip ? MR_DESC_GZIP : 0));
         piece_ended(piece);
     } else {
@@ -355,11 +368,11 @@ static void read_composite(struct job *job, uint64_t size)
 static void composed(void *arg, const struct mr_store_result *result, const struct mr_store_item *item)
 {
     struct job *job = arg;
-    bool refused = result->code == MR_E_DENIED || result->code == MR_E_USAGE; /* surely not made */
+    bool refused = result->code == MR_E_DENIED || result->code == MR_E_USAGE;
     job->transfer = NULL;
     mr_compose_choice_answered(job->dataset->choice, result);
     if (result->code != MR_OK) {
-        if (refused)
+        if (refused && !result->maybe_done)
             mr_temporary_not_made(bucket_of(job), job->number);
         else
             mr_temporary_lost(bucket_of(job), job->number);
@@ -500,11 +513,6 @@ static bool start_window(struct job *job)
 
 /* ---- for the loop ---- */
 
-static bool is_whole(const struct mr_request *request)
-{
-    return request->offset == 0 && request->length == 0;
-}
-
 static void give_back_claims(struct mr_jobs *jobs, const struct mr_job *from)
 {
     for (unsigned i = 0; i < from->count; i++) {
@@ -513,12 +521,13 @@ static void give_back_claims(struct mr_jobs *jobs, const struct mr_job *from)
     }
 }
 
-void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
+bool mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
 {
     struct job *job = job_new(jobs, from->count);
     if (!job) {
         give_back_claims(jobs, from);
-        return;
+        mr_log_limited(&jobs->failed, MR_LOG_WARNING, "no memory to download %u samples: trying again", from->count);
+        return false;
     }
     job->dataset = mr_datasets_find(jobs->datasets, from->claims[0].request.dataset);
     job->composes = job->dataset && job->dataset->choice && mr_compose_choice_composes(job->dataset->choice);
@@ -542,10 +551,13 @@ void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *from)
             start_alone(piece);
     }
     bool samples = same && job->left == job->count && job->count > 1 && mr_index_shard_count(&job->dataset->index) > 0;
-    bool started = samples ? start_window(job) : same && whole && job->left > 1 && job->composes && start_compose(job);
+    bool started =
+        samples ? start_window(job)
+                : same && whole && job->left > 1 && job->count <= MR_LANE_BLOCK && job->composes && start_compose(job);
     if (!started)
         start_rest(job);
     job_free_if_ended(job);
+    return true;
 }
 
 /* The transfer ends without its callback. A compose continues: what it makes must be deleted. */
@@ -601,13 +613,15 @@ void mr_jobs_give_back(struct mr_jobs *jobs, bool all)
 
 void mr_jobs_step(struct mr_jobs *jobs, int64_t now_ns)
 {
+    static const struct mr_store_result too_slow = {.code = MR_E_TIMEOUT, .text = "no answer to a compose within 10 s"};
     for (struct job *job = jobs->first, *next; job; job = next) {
         next = job->next;
         if (job->stage == COMPOSING && now_ns - job->begun_ns > PATIENCE_NS) {
             mr_transfer_cancel(jobs->net->engine, job->transfer);
             job->transfer = NULL;
             mr_temporary_lost(bucket_of(job), job->number);
-            fall_back(job, "composing takes too long");
+            mr_compose_choice_answered(job->dataset->choice, &too_slow);
+            fall_back(job, too_slow.text);
         } else if (job->stage == READING && mr_temporary_too_old(job->begun_ns, now_ns)) {
             stop_reading(job);
             fall_back(job, "the download of the composed object takes too long");

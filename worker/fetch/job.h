@@ -26,8 +26,9 @@ struct mr_jobs;
 /* All must outlive it. NULL with mr_error (NO_MEMORY). */
 struct mr_jobs *mr_jobs_new(struct mr_producer *producer, struct mr_datasets *datasets);
 
-/* Starts all claims of a job; those that cannot be started are failed or given back. */
-void mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *job);
+/* Starts all claims of a job; those that cannot be started are failed. false: no memory, all are given back, and the
+ * next attempt is for later. */
+bool mr_jobs_start(struct mr_jobs *jobs, const struct mr_job *job);
 /* Tickets that are neither published nor failed nor given back. */
 unsigned mr_jobs_in_flight(const struct mr_jobs *jobs);
 /* Composes and deletes that must still be waited for. */

@@ -203,18 +203,23 @@ static int open_file(struct file_call *call)
     return 0;
 }
 
+/* Of each slice before it is given: what has come may be published at once. */
+static int check_unchanged(const struct file_call *call)
+{
+    struct stat st;
+    if (fstat(call->fd, &st) == 0)
+        return mr_file_check_generation(call->got.generation, &st);
+    mr_error_set_errno(errno, "cannot look it up");
+    return -1;
+}
+
 /* 1: a slice was read, 0: all bytes are there, -1 with mr_error. */
 static int read_slice(struct file_call *call)
 {
     const struct mr_store_get_request *get = &call->get;
     uint64_t left = get->length - call->got.received;
-    struct stat st;
-    if (left == 0) { /* written to while it was read? */
-        if (fstat(call->fd, &st) == 0)
-            return mr_file_check_generation(call->got.generation, &st);
-        mr_error_set_errno(errno, "cannot look it up");
-        return -1;
-    }
+    if (left == 0)
+        return 0;
     size_t slice = left < MR_FILE_SLICE ? (size_t)left : MR_FILE_SLICE;
     ssize_t n = pread(call->fd, get->dest + call->got.received, slice, (off_t)(get->offset + call->got.received));
     if (n < 0 && errno == EINTR)
@@ -228,6 +233,8 @@ static int read_slice(struct file_call *call)
                      (unsigned long long)(get->offset + call->got.received));
         return -1;
     }
+    if (check_unchanged(call) != 0)
+        return -1;
     call->got.received += (uint64_t)n;
     if (get->progress)
         get->progress(call->arg, &call->got, (uint64_t)n);
@@ -239,14 +246,12 @@ static void run_get(struct file_call *call)
     int rc = call->fd < 0 ? open_file(call) : 0;
     if (rc == 0)
         rc = read_slice(call);
-    if (rc > 0 && call->got.received == call->get.length)
-        rc = read_slice(call);
-    if (rc > 0) {
+    if (rc > 0 && call->got.received < call->get.length) {
         mr_file_call_go_on(call);
         return;
     }
     char text[MR_FILE_TEXT];
-    struct mr_store_result result = mr_file_result(call, rc, text);
+    struct mr_store_result result = mr_file_result(call, rc < 0 ? rc : 0, text);
     call->done.get(call->arg, &result, &call->got);
     mr_file_call_end(call);
 }

@@ -59,6 +59,7 @@ struct mr_store_result {
     unsigned retry_after_ms; /* as the server asked; 0: it did not */
     int64_t active_ns;       /* of it no time without progress (http.h) */
     bool not_sent;           /* certainly no byte of it reached the server */
+    bool maybe_done;         /* transfers: but a request before it, whose response was lost, may have done the work */
     bool rate_limited;       /* 429, or S3's SlowDown: there are too many requests per second */
     bool is_named;           /* S3 and the XML of GCS: the store has given the error a name */
     bool egress_limited;     /* 429 about egress bandwidth: a limit of the project, not of this bucket */

@@ -425,7 +425,10 @@ static void on_get(void *arg, const struct mr_store_result *result, const struct
         memcpy(transfer->etag, got->etag, sizeof transfer->etag);
     if (transfer->answer_sum.kind == MR_CHECKSUM_NONE)
         transfer->answer_sum = got->checksum;
-    if (mr_stream_end(stream, result) != 0)
+    struct mr_store_result end = *result;
+    if (mr_code_retryable(end.code) && stream->length > 0 && stream->received == stream->length)
+        end.code = MR_OK; /* the connection ended after the last byte, before the answer's own end */
+    if (mr_stream_end(stream, &end) != 0)
         return;
     if (got->first_ns) {
         mr_latency_add(&transfer->engine->head_waits, got->first_ns);

@@ -168,7 +168,9 @@ void mr_write_fail(struct mr_transfer *transfer, const struct mr_store_result *r
         size_t n = strlen(write->text);
         snprintf(write->text + n, sizeof write->text - n, " (that failed: %s)", result->text);
     }
-    transfer->done.stat(transfer->arg, damaged ? &write->refused : result, NULL);
+    struct mr_store_result reported = damaged ? write->refused : *result;
+    reported.maybe_done = write->lost;
+    transfer->done.stat(transfer->arg, &reported, NULL);
 }
 
 void mr_write_string(struct mr_text *strings, const char *string, size_t length)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import io
 from itertools import groupby
 from typing import Any
@@ -43,6 +45,7 @@ class StorageReader(Located, storage.StorageReader):
         self._uri = None if uri is None else base_uri(uri)
         self._infos: dict[Any, _StorageInfo] = {}
         self._rank: int | None = None
+        self._digest = ""  # of the `.metadata` that was read
 
     # ---- what torch asks for ----
 
@@ -57,7 +60,8 @@ class StorageReader(Located, storage.StorageReader):
         uri = self._object(metadata_name(kwargs.get("rank")))
         try:
             with checkpoint.reader(uri) as stream:
-                metadata = unpickled(stream.read())
+                data = stream.read()
+            metadata = unpickled(data)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"there is no whole checkpoint at {self._uri}: {uri} is missing, which a save writes last, when all of "
@@ -67,6 +71,7 @@ class StorageReader(Located, storage.StorageReader):
             raise with_rank(error, rank_of_group(), f"loading {uri}") from error
         if not isinstance(metadata, Metadata):
             raise ValueError(f"{uri} holds no torch.distributed.checkpoint metadata, but a {type(metadata).__name__}")
+        self._digest = hashlib.sha256(data).hexdigest()
         if hasattr(metadata, "storage_meta"):  # not in torch 2.3.1
             from torch.distributed.checkpoint.metadata import StorageMeta
 
@@ -81,9 +86,16 @@ class StorageReader(Located, storage.StorageReader):
         self._rank = kwargs.get("rank")
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
+        return dataclasses.replace(plan, storage_data=self._digest)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """Each rank has read `.metadata` for itself: ChangedError where these are of two saves."""
+        for rank, plan in enumerate(plans):
+            if plan.storage_data != plans[0].storage_data:
+                raise ChangedError(
+                    f"loading {self._uri}: rank {rank} read another {metadata_name(None)} than rank 0: the checkpoint "
+                    "was saved again meanwhile: load it again"
+                )
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:

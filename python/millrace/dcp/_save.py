@@ -13,7 +13,7 @@ import pickle
 import re
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, cast
 
 import torch
@@ -170,12 +170,17 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
             results = self._write_object(save, rank, *work[0], planner, stop)
         else:
             with ThreadPoolExecutor(max(len(work), 1), thread_name_prefix="millrace-dcp") as pool:
-                jobs = [
-                    pool.submit(
-                        contextvars.copy_context().run, self._write_object, save, rank, name, items, planner, stop
-                    )
-                    for name, items in work
-                ]
+                try:
+                    jobs = [
+                        pool.submit(
+                            contextvars.copy_context().run, self._write_object, save, rank, name, items, planner, stop
+                        )
+                        for name, items in work
+                    ]
+                    wait(jobs)
+                except BaseException:  # Ctrl-C: the objects are not written to their ends
+                    stop.set()
+                    raise
             results = [result for job in _failed_first(jobs) for result in job.result()]
         future: Future[list[WriteResult]] = Future()
         future.set_result(results)

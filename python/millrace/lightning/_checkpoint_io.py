@@ -87,14 +87,16 @@ class CheckpointIO(_Base):  # type: ignore[misc]
     def _settle(self, wait: bool = False, earlier: str | None = None) -> None:
         """Takes note of what has ended: all saves (wait), or that to one place, are waited for. Raises the first
         failure, and logs the others."""
+        ended = [each for each in self._saves.items() if wait or each[0] == earlier or each[1].done()]
+        for _, save in ended:
+            save.exception()  # waits: Ctrl-C in it forgets no save
         failure: BaseException | None = None
-        for place, save in list(self._saves.items()):
-            if wait or place == earlier or save.done():
-                del self._saves[place]
-                error = save.exception()
-                if error is not None and failure is not None:
-                    log.error("the save of %s failed too: %s", save.uri, error)
-                failure = failure or error
+        for place, save in ended:
+            del self._saves[place]
+            error = save.exception()
+            if error is not None and failure is not None:
+                log.error("the save of %s failed too: %s", save.uri, error)
+            failure = failure or error
         waiting, self._removals = self._removals, []
         for place, saves in waiting:
             if not all(save.done() for save in saves):

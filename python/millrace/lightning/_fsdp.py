@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import io
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
 import torch.distributed
 import torch.distributed.checkpoint
 from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
@@ -67,6 +68,18 @@ class _Writer(StorageWriter):
     def _write(self, uri: str) -> None:
         with store.writer(uri, sharers=1) as file:
             file.write(self._rest)
+
+
+class OneSave(StorageReader):
+    """A checkpoint as it was when it was first asked for, in any number of loads: another save may replace it between
+    those of the model and of an optimizer."""
+
+    _metadata: Metadata | None = None
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        if self._metadata is None:
+            self._metadata = super().read_metadata(*args, **kwargs)
+        return copy.copy(self._metadata)
 
 
 def rest_of(place: str, loaded: StorageReader) -> str:
@@ -125,13 +138,13 @@ class FSDPStrategy(_Base):  # type: ignore[misc]
         model, trainer = self.model, self.lightning_module.trainer
         with _sharded(model):
             state = {"model": model.state_dict()}
-            reader = StorageReader(place)
+            reader = OneSave(place)
             _dcp.load(state, storage_reader=reader)
             model.load_state_dict(state["model"], strict=getattr(self.lightning_module, "strict_loading", True))
             if trainer.state.fn == _states.TrainerFn.FITTING:
                 for number, optimizer in enumerate(self.optimizers):
                     name = f"optimizer_{number}"
-                    saved = load_sharded_optimizer_state_dict(state["model"], name, StorageReader(place))
+                    saved = load_sharded_optimizer_state_dict(state["model"], name, reader)
                     mine = FullyShardedDataParallel.optim_state_dict_to_load(model, optimizer, saved[name])
                     optimizer.load_state_dict(mine)
         return self._io.load_checkpoint(rest_of(place, reader), weights_only=weights_only)
@@ -150,6 +163,8 @@ class FSDPStrategy(_Base):  # type: ignore[misc]
 
     def _settle(self) -> None:
         """Waits for the save that is under way; raises if it failed, and what was to be removed after it is kept."""
+        if self._save is not None:
+            wait([self._save])  # Ctrl-C in it forgets no save
         save, self._save = self._save, None
         removals, self._removals = self._removals, []
         if save is not None:

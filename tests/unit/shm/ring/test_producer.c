@@ -296,6 +296,9 @@ START_TEST(sizes_that_cannot_be_had_fail_the_ticket)
     ck_assert_uint_eq(desc.code, MR_E_CONFIG);
     mr_lane_fail_reason(&world.lanes[0], 1, &desc, text);
     ck_assert_ptr_nonnull(strstr(text, "arena_bytes"));
+    struct mr_producer_stats stats;
+    mr_producer_stats(producers[0], &stats);
+    ck_assert_uint_eq(stats.refused, 2);
     tear_down();
 }
 END_TEST

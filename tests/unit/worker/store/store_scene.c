@@ -25,6 +25,7 @@ void keep(const struct mr_store_result *result)
 {
     last.done++;
     last.code = result->code;
+    last.maybe_done = result->maybe_done;
     snprintf(last.text, sizeof last.text, "%s", result->text);
 }
 

@@ -26,6 +26,7 @@ extern struct answer {
     uint64_t size, generation;
     uint32_t crc32c;
     unsigned granted;
+    bool maybe_done;
     bool has_bucket;
     struct mr_store_bucket bucket;
     char storage_class[40];

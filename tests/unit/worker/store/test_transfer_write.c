@@ -211,6 +211,25 @@ START_TEST(somebody_else_was_first)
 }
 END_TEST
 
+/* Refused for good, but the request before it may have made the object. */
+START_TEST(a_refusal_after_a_lost_answer)
+{
+    static const struct bucket_step script[] = {{OP_COMPOSE, RESET_AFTER, 0, 0, NULL},
+                                                {OP_COMPOSE, ANSWER_STATUS, 403, 0, NULL},
+                                                {OP_COMPOSE, ANSWER_STATUS, 429, 0, NULL},
+                                                {OP_COMPOSE, ANSWER_STATUS, 403, 0, NULL}};
+    play(STEPS(script));
+    compose(0);
+    check_failure(MR_E_DENIED, "403");
+    ck_assert(last.maybe_done);
+    check_body("x", "onetwo");
+    fault_bucket_remove(&bucket, "x");
+    compose(0);
+    check_failure(MR_E_DENIED, "403");
+    ck_assert(!last.maybe_done);
+}
+END_TEST
+
 START_TEST(other_bytes_than_were_sent)
 {
     static const struct bucket_step script[] = {
@@ -643,6 +662,7 @@ int main(void)
     tcase_add_loop_test(tc, what_is_not_repeated, 0, COUNT(fatal));
     tcase_add_test(tc, exists_or_changed);
     tcase_add_test(tc, somebody_else_was_first);
+    tcase_add_test(tc, a_refusal_after_a_lost_answer);
     tcase_add_test(tc, other_bytes_than_were_sent);
     tcase_add_test(tc, other_bytes_that_stay);
     tcase_add_test(tc, an_object_that_cannot_be_looked_up);
