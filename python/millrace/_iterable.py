@@ -15,7 +15,7 @@ from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error
 from ._handed import HandedKey
-from ._progress import MAX_EPOCH, Progress
+from ._progress import MAX_EPOCH, Progress, check_shuffle
 from ._ring import Plan
 from ._stream import Stream, Transform
 
@@ -126,12 +126,14 @@ class IterableDataset(Dataset):
         self._source.put_loop(self._handed_key(), self._loop(self.batch_size or 1))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where `.batches` stands: {digest, seed, epoch, cursor}, with shuffle="block" also {block, mix}."""
-        return self._progress.state(self.digest, self._shuffle.blocks(self._source.index()))
+        """Where `.batches` stands: {digest, seed, epoch, cursor, shuffle}, with shuffle="block" also {block, mix}."""
+        state = self._progress.state(self.digest, self._shuffle.blocks(self._source.index()))
+        return {**state, "shuffle": self._shuffle.on}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues there, over what is left of the epoch. The state may be of any number of ranks,
         and of millrace.DataLoader."""
+        check_shuffle(state, self._shuffle.on)
         before = self._source.number
         self._progress.load(state, self._source, self._shuffle.in_blocks)
         if self._source.number != before:  # workers that live on read the listing before
@@ -196,6 +198,8 @@ class IterableDataset(Dataset):
                 "this worker reads the listing that the data set had when it began, and a state of another one was "
                 "loaded since: without persistent_workers, or in a new DataLoader, workers begin anew"
             )
+        if put is not None and not required:  # set_epoch may have been before the job's process group
+            put = put._replace(rank=loop.rank, world=loop.world)
         transform = self._delivered if self._source.is_samples() or self._transform is not None else None
         return Stream(lane, self._plan(put or loop, tail), transform, self._on_error, self._error_of)
 

@@ -23,7 +23,7 @@ from ._errors import Error
 from ._handed import HandedKey
 from ._iterable import Failed, IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
-from ._progress import MAX_EPOCH, Progress, listing_of, number
+from ._progress import MAX_EPOCH, Progress, check_shuffle, listing_of, number
 from ._ring import Client, Plan
 from ._shuffle import Shuffle
 
@@ -169,8 +169,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._batch_source.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
 
     def state_dict(self) -> dict[str, Any]:
-        """{digest, seed, epoch, cursor}: what the loop has been given. Taken at the same step, any rank's serves
-        all."""
+        """{digest, seed, epoch, cursor, shuffle}: what the loop has been given. Taken at the same step, any rank's
+        serves all."""
         self._warn_of_trainer(sys._getframe(1))
         return self._batch_source.state()
 
@@ -493,9 +493,11 @@ class _Planned(_BatchSource):
         return self._plan.cursor_after(step)
 
     def state(self) -> dict[str, Any]:
-        return self.progress.state(self._dataset.digest, self._shuffle.blocks(self._dataset._source.index()))
+        state = self.progress.state(self._dataset.digest, self._shuffle.blocks(self._dataset._source.index()))
+        return {**state, "shuffle": self._shuffle.on}
 
     def load(self, state: dict[str, Any]) -> None:
+        check_shuffle(state, self._shuffle.on)
         self.progress.load(state, self._dataset._source, self._shuffle.in_blocks)
 
 

@@ -119,6 +119,18 @@ def number(state: dict[str, Any], key: str) -> int:
     return value
 
 
+def check_shuffle(state: dict[str, Any], on: bool) -> None:
+    """ValueError for the rest of an epoch in another order than it was begun in. Older states do not say theirs."""
+    was = state.get("shuffle", on) if isinstance(state, dict) else on
+    if not isinstance(was, bool):
+        raise ValueError(f"the state's 'shuffle' is {was!r}, it must be True or False")
+    if was != on and number(state, "cursor") > 0:
+        raise ValueError(
+            f"the state is of an epoch with shuffle={was}, and shuffle={on} here: the rest of an epoch needs the "
+            "shuffle that it was begun with"
+        )
+
+
 def blocks_of(state: dict[str, Any]) -> tuple[int, int] | None:
     """Of a state with shuffle="block"; None of any other, and of those of versions that had no blocks."""
     if "block" not in state and "mix" not in state:

@@ -37,6 +37,7 @@ except ImportError as error:
 from ._errors import Error, SupervisorGone
 from ._file import File, TextFile, WholeOrNothing, create, file_connection
 from ._file import open as open_file
+from ._fs_options import check_content, check_store, check_version
 from ._looked_up import LookedUp, Range
 from .checkpoint import _changes, _objects
 
@@ -82,6 +83,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def __init__(
         self, *args: Any, listings_expiry_time: float | None = LISTINGS_EXPIRY_S, **storage_options: Any
     ) -> None:
+        check_store(storage_options)
         super().__init__(*args, listings_expiry_time=listings_expiry_time, **storage_options)
         self._batch = _Batch()
         self._changes = _changes.count
@@ -121,6 +123,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         them. One look-up, and where there is no such object a listing of one name."""
         name = self._strip_protocol(path)
         uri = self._uri(path)
+        check_version(uri, kwargs)
         for item in _objects.listed(uri, limit=1):
             if item["uri"] == uri and not uri.endswith("/"):
                 return self._entry(item)
@@ -201,9 +204,21 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 yield level
 
     def find(
-        self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        withdirs: bool = False,
+        detail: bool = False,
+        prefix: str = "",
+        **kwargs: Any,
     ) -> Any:
-        """All files below a path: one listing, however deep (with maxdepth one for each folder)."""
+        """All files below a path: one listing, however deep (with maxdepth one for each folder). prefix: those whose
+        names go on with it after the path and a slash."""
+        if prefix:
+            begins = f"{self._strip_protocol(path)}/{prefix}".lstrip("/")
+            below = self.find(path, maxdepth, withdirs, True, **kwargs)
+            below = {name: entry for name, entry in below.items() if name.startswith(begins)}
+            return below if detail else list(below)
         if maxdepth is not None:
             below = super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
             if self._batch.pairs is not None and detail:
@@ -285,9 +300,11 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     ) -> Any:
         uri = self._uri(path)
         if mode == "rb":
+            check_version(uri, kwargs)
             return open_file(uri)
         if mode not in ("wb", "xb", "ab"):
             raise ValueError(f"{uri}: mode {mode!r} is not there for objects; rb, wb, xb and ab are")
+        check_content(uri, kwargs)
         before = b""
         if mode == "ab" and self.isfile(path):  # small files, such as a CSV log: they are written anew
             before = self.cat_file(path)
@@ -310,7 +327,9 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """The bytes of an object, or of a slice of it."""
-        with open_file(self._uri(path)) as file:
+        uri = self._uri(path)
+        check_version(uri, kwargs)
+        with open_file(uri) as file:
             start, stop, _ = slice(start, end).indices(file.size)
             file.seek(start)
             return file.read(max(stop - start, 0))
@@ -432,7 +451,9 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
         """One object of these bytes; mode="create": FileExistsError where there is one."""
-        with create(self._uri(path), if_absent=mode == "create") as file:
+        uri = self._uri(path)
+        check_content(uri, kwargs)
+        with create(uri, if_absent=mode == "create") as file:
             file.write(value)
         self.invalidate_cache(path)
 
@@ -449,6 +470,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         self, lpath: str, rpath: str, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **kwargs: Any
     ) -> None:
         """One local file to an object."""
+        check_content(self._uri(rpath), kwargs)
         if self._batch.pairs is not None:
             self._batch.pairs.append((lpath, rpath))
             return
@@ -471,6 +493,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         """Local files or folders to objects, several at a time."""
         mode = kwargs.pop("mode", "overwrite")
+        check_content(str(rpath), kwargs)
         with self._collect() as pairs:
             super().put(lpath, rpath, recursive=recursive, maxdepth=maxdepth, **kwargs)
         self._run(WRITTEN_AT_ONCE, lambda pair: self.put_file(*pair, mode=mode), pairs, callback)
@@ -624,12 +647,18 @@ class _Output(WholeOrNothing, io.BufferedWriter):
     def __init__(self, raw: Any, autocommit: bool) -> None:
         super().__init__(raw)
         self._autocommit = autocommit
+        self._has_end = False
 
     def _publish(self) -> None:
+        self._has_end = True
         if self._autocommit:
             self.commit()
 
     def commit(self) -> None:
+        if not self._has_end:  # text and compressed bytes may be on their way to it
+            raw: Any = self.raw
+            raw.abort()
+            raise ValueError(f"{raw.uri}: it was not closed before the end of its transaction, and is not written")
         io.BufferedWriter.close(self)
 
     def abort(self) -> None:

@@ -104,7 +104,9 @@ def test_defaults(socket: str, hundred: Folder) -> None:
     """4 MiB are more than all of it: one block, which is mixed."""
     ds = millrace.IterableDataset(hundred.uri, shuffle="block", transform=name_of)
     assert next(iter(ds.batches(100))) == model_names(ds, seed=0, block=100, mix=16)
-    assert ds.state_dict() == {"digest": ds.digest, "seed": 0, "epoch": 0, "cursor": 100, "block": 100, "mix": 16}
+    assert ds.state_dict() == {"digest": ds.digest, "seed": 0, "epoch": 0, "cursor": 100, "block": 100, "mix": 16} | {
+        "shuffle": True
+    }
 
 
 def test_objects_that_are_larger_than_a_block(socket: str, hundred: Folder) -> None:
@@ -165,7 +167,7 @@ def test_the_blocks_of_a_state_count_as_its_seed_does(socket: str, hundred: Fold
     """Whoever changes the options continues the epoch that was begun, also in workers that live on."""
     first = loader_of(hundred.uri)
     _, state = stop_after(first, 3)
-    assert state.keys() == {"digest", "seed", "epoch", "cursor", "block", "mix"}
+    assert state.keys() == {"digest", "seed", "epoch", "cursor", "block", "mix", "shuffle"}
     assert len(json.dumps(state)) < 200
     block = state["block"]
     ds: Any = millrace.IterableDataset(
@@ -186,7 +188,7 @@ def test_states_of_another_shuffle(socket: str, hundred: Folder) -> None:
     plain = loader_of(hundred.uri, shuffle=True, block_bytes=None, mix_blocks=None)
     blocks = loader_of(hundred.uri)
     _, old = stop_after(plain, 2)
-    assert old.keys() == {"digest", "seed", "epoch", "cursor"}
+    assert old.keys() == {"digest", "seed", "epoch", "cursor", "shuffle"}
     with pytest.raises(ValueError, match="the data set has shuffle='block' and the state has not"):
         blocks.load_state_dict(old)
     _, state = stop_after(blocks, 2)

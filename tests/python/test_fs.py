@@ -279,6 +279,11 @@ def test_what_is_written_in_a_transaction(stores: Stores, system: Any) -> None:
                 file.write(b"data")
         assert not any(map(system.exists, paths))
     assert system.cat(paths) == dict.fromkeys(paths, b"data")
+    for mode, more in (("w", {}), ("wb", {}), ("wb", {"compression": "gzip"})):
+        with pytest.raises(ValueError, match=r"transaction-.*-0: it was not closed"), system.transaction:
+            file = system.open(paths[0], mode, **more)
+            file.write("an end is missing" if mode == "w" else b"an end is missing")
+        assert system.cat_file(paths[0]) == b"data", "what was there stays"
     with pytest.raises(ZeroDivisionError), system.transaction:
         with system.open(paths[0], "wb") as file:
             file.write(b"other")
@@ -293,6 +298,52 @@ def test_what_is_written_in_a_transaction(stores: Stores, system: Any) -> None:
         assert text.read() == "data and more"
     with pytest.raises(ValueError, match="mode"):
         system.open(paths[0], "r+b")
+
+
+def test_find_with_a_prefix(stores: Stores, system: Any) -> None:
+    """As s3fs and gcsfs have it: what is found is removed by many a program."""
+    root = f"bucket/prefix-{system.scheme}"
+    for name in ("tmp-1", "tmp-2/3", "keep", "sub/tmp-4"):
+        stores.put(f"{root[len('bucket/') :]}/{name}", b"")
+    assert system.find(root, prefix="tmp-") == [f"{root}/tmp-1", f"{root}/tmp-2/3"]
+    assert list(system.find(root, prefix="tmp-", maxdepth=1, detail=True)) == [f"{root}/tmp-1"]
+    assert system.find("bucket", prefix=f"{root[len('bucket/') :]}/k") == [f"{root}/keep"]
+    assert len(system.find(root)) == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint_url": "http://127.0.0.1:9000"},
+        {"key": "k", "secret": "s"},
+        {"client_kwargs": {"region_name": "eu-west-1"}},
+        {"token": "anon"},
+        {"anon": True},
+        {"access": "read_only"},
+    ],
+)
+def test_options_that_choose_a_store_are_refused(options: dict[str, Any]) -> None:
+    for cls in (millrace_fs.GSFileSystem, millrace_fs.S3FileSystem):
+        with pytest.raises(TypeError, match=f"take no {next(iter(options))}: .*docs/credentials.md"):
+            cls(**options)
+
+
+def test_options_that_change_nothing(stores: Stores, system: Any) -> None:
+    again = type(system)(anon=False, token=None, access="full_control", project="p", skip_instance_cache=True)
+    assert again.exists("bucket/first")
+
+
+def test_arguments_that_would_be_dropped_are_refused(stores: Stores, system: Any) -> None:
+    path = "bucket/first"
+    for version in ({"version_id": "1"}, {"generation": 1}):
+        for look in (system.info, system.open, system.cat_file):
+            with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(version))}"):
+                look(path, **version)
+    for header in ({"content_type": "text/plain"}, {"ServerSideEncryption": "AES256"}, {"acl": "public-read"}):
+        for write in (lambda **more: system.open(path, "wb", **more), lambda **more: system.pipe(path, b"", **more)):
+            with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(header))}"):
+                write(**header)
+    assert len(system.cat_file(path)) == MIB, "nothing was written"
 
 
 def test_what_is_not_closed_is_not_there(stores: Stores, system: Any) -> None:

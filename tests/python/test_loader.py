@@ -94,7 +94,13 @@ def test_epochs_follow_each_other(socket: str, hundred: Folder) -> None:
     for epoch in range(3):
         assert loader.state_dict()["epoch"] == epoch
         assert list(loader) == model_steps(loader, 1, 8, seed=1, epoch=epoch)[0]
-    assert loader.state_dict() == {"digest": loader.dataset.digest, "seed": 1, "epoch": 3, "cursor": 0}
+    assert loader.state_dict() == {
+        "digest": loader.dataset.digest,
+        "seed": 1,
+        "epoch": 3,
+        "cursor": 0,
+        "shuffle": True,
+    }
 
 
 def test_a_break_begins_the_next_epoch(socket: str, hundred: Folder) -> None:
@@ -358,13 +364,33 @@ def test_resume_at_the_ends_of_an_epoch(socket: str, hundred: Folder) -> None:
     assert list(resumed) == model_steps(loader, 1, 8, epoch=1)[0]
 
 
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_the_rest_of_an_epoch_in_another_order_is_refused(socket: str, hundred: Folder, shuffled: bool) -> None:
+    first, other = (loader_of(hundred.uri, shuffle=on) for on in (shuffled, not shuffled))
+    batches = iter(first)
+    next(batches)
+    state = json.loads(json.dumps(first.state_dict()))
+    with pytest.raises(ValueError, match=f"an epoch with shuffle={shuffled}, and shuffle={not shuffled} here"):
+        other.load_state_dict(state)
+    with pytest.raises(ValueError, match="'shuffle' is 1, it must be True or False"):
+        first.load_state_dict({**state, "shuffle": 1})
+    ds = other.dataset
+    with pytest.raises(ValueError, match="the shuffle that it was begun with"):
+        ds.load_state_dict(state)
+    other.load_state_dict({**state, "epoch": 4, "cursor": 0})  # nothing was given of this epoch yet
+    assert other.state_dict()["shuffle"] == (not shuffled)
+    del state["shuffle"]  # of an older millrace
+    other.load_state_dict(state)
+
+
 def test_a_loaded_epoch_survives_set_epoch_of_the_same(socket: str, hundred: Folder) -> None:
     """`for e in range(state["epoch"], n): loader.set_epoch(e)` must not lose the place."""
     loader = loader_of(hundred.uri)
     loader.load_state_dict({"digest": loader.dataset.digest, "seed": 3, "epoch": 2, "cursor": 48})
     loader.set_epoch(2)
     assert list(loader) == model_steps(loader, 1, 8, seed=3, epoch=2, cursor=48)[0]
-    assert loader.state_dict() == {"digest": loader.dataset.digest, "seed": 3, "epoch": 3, "cursor": 0}
+    place = {"digest": loader.dataset.digest, "seed": 3, "epoch": 3, "cursor": 0}
+    assert loader.state_dict() == {**place, "shuffle": True}
 
 
 def test_state_counts_what_was_given_not_what_was_fetched(socket: str, hundred: Folder) -> None:
@@ -415,7 +441,7 @@ def test_batches_have_the_loaders_order_epochs_and_state(socket: str, hundred: F
         assert batch == model_steps(loader, 1, 8, epoch=1)[0][0]
         break
     state = ds.state_dict()
-    assert state == {"digest": ds.digest, "seed": 0, "epoch": 1, "cursor": 8}
+    assert state == {"digest": ds.digest, "seed": 0, "epoch": 1, "cursor": 8, "shuffle": True}
     loader.load_state_dict(state)
     again = pickle.loads(pickle.dumps(ds))
     again.load_state_dict(state)

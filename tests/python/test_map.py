@@ -133,7 +133,7 @@ def test_own_order_resumes_with_another_world(socket: str, hundred: Folder) -> N
     steps = iter(first)
     seen = [name for _ in range(5) for name in next(steps)]
     state = json.loads(json.dumps(first.state_dict()))
-    assert state == {"digest": ds.digest, "seed": 0, "epoch": 0, "cursor": 40}
+    assert state == {"digest": ds.digest, "seed": 0, "epoch": 0, "cursor": 40, "shuffle": True}
     rest = []
     for rank in range(3):
         loader = millrace.DataLoader(ds, batch_size=8, shuffle=True, collate_fn=keep, rank=rank, world_size=3)

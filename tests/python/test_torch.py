@@ -195,6 +195,24 @@ def test_a_rank_that_inherits_a_data_set_moves_it_for_itself(socket: str, hundre
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_is_set_before_the_rank_is_known(
+    socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """As before init_process_group: each rank reads its own part, not all of it."""
+    seen = []
+    for rank in range(3):
+        monkeypatch.delenv("RANK", raising=False)
+        ds: Any = millrace.IterableDataset(hundred.uri, transform=name_of, shuffle=True, batch_size=5)
+        ds.set_epoch(2)
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        names = flat(torch.utils.data.DataLoader(ds, batch_size=None, num_workers=workers))
+        assert 30 <= len(names) <= 35
+        seen += names
+    assert sorted(seen) == sorted(model_order(ds, 0, 2))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_without_batches(socket: str, hundred: Folder, workers: int) -> None:
     """What is left of the epoch, dealt as all of it is."""
     order = None
