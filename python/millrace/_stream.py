@@ -13,7 +13,7 @@ from ._ring import Failure, Lane, Lease, Plan
 Transform = Optional[Callable[[Any], Any]]  # of a Lease or a Sample
 
 REPLACEMENTS = 8  # as in shm/index/plan.h
-_REPLACES = 1 << 63  # marks the position of what was fed as a replacement
+_REPLACES = 1 << 63  # marks what was fed as a replacement, as in src/ring.h
 _MANY = 10  # samples of a stream that cannot be used: they are counted at its end
 _BAD = object()
 
@@ -124,7 +124,7 @@ class Stream:
             other = self._plan.replacement(position, attempt)
             if other is None:
                 break
-            delivery = self._fetch(other)
+            delivery = self._fetch(other, position)
             try:
                 sample = self._open(delivery)
             except Exception as error:
@@ -134,14 +134,16 @@ class Stream:
                 return sample
         raise Error(f"no readable replacement was found for the sample at position {position}") from self._last
 
-    def _fetch(self, position: int) -> Lease | Failure:
-        """One more object, after all that was fed: a lane is taken in order, so the rest is put aside."""
-        self.lane.feed(self._plan.object(position), position | _REPLACES)
+    def _fetch(self, position: int, place: int) -> Lease | Failure:
+        """One more object, in the place of one that failed, after all that was fed: a lane is taken in order, so the
+        rest is put aside."""
+        self.lane.feed(self._plan.object(position), place | _REPLACES)
         while True:
             delivery = self.lane.next_fed()
             if delivery is None:
                 raise Error("the lane ended before a replacement came: please report this")
-            if delivery.position == position | _REPLACES:
+            fed_with = delivery._cookie if isinstance(delivery, Lease) else delivery.position
+            if fed_with == place | _REPLACES:
                 return delivery
             self._stash.append(delivery)
 

@@ -17,6 +17,7 @@ typedef struct {
     struct ring_index *index; /* NULL: name and url are */
     PyObject *name, *url;
     uint64_t object, position, size, generation;
+    uint64_t cookie; /* what it was fed with */
     uint32_t crc32c;
     bool gzip;
     bool writable; /* a private copy that may be changed */
@@ -53,7 +54,8 @@ PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const
         return NULL;
     self->index = ring_index_ref(hold->index);
     self->object = hold->object;
-    self->position = delivery->sample.cookie;
+    self->cookie = delivery->sample.cookie;
+    self->position = self->cookie & ~RING_REPLACES;
     self->generation = delivery->generation;
     self->crc32c = delivery->crc32c;
     self->gzip = delivery->desc_flags & MR_DESC_GZIP;
@@ -79,7 +81,7 @@ PyObject *ring_lease_from(struct ring_state *state, struct ring_hold *hold, PyOb
     self->name = Py_NewRef(name);
     self->url = Py_NewRef(url);
     self->object = object;
-    self->position = position;
+    self->cookie = self->position = position;
     self->generation = generation;
     self->crc32c = crc32c;
     self->gzip = gzip;
@@ -288,6 +290,7 @@ static PyMemberDef lease_members[] = {
      "crc32c of the bytes; 0 where the store's checksum is of another kind (S3)"},
     {"index", T_ULONGLONG, offsetof(Lease, object), READONLY, "number of the object in .objects"},
     {"position", T_ULONGLONG, offsetof(Lease, position), READONLY, "place in the epoch's order"},
+    {"_cookie", T_ULONGLONG, offsetof(Lease, cookie), READONLY, "what it was fed with"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Lease, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

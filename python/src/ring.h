@@ -140,6 +140,8 @@ void ring_fault_unwatch(uint32_t watch);
 
 /* ---- lease.c, dlpack.c ---- */
 
+#define RING_REPLACES ((uint64_t)1 << 63) /* in a cookie, beside the position: fed in the place of what failed */
+
 /* A Lease that takes over hold (dropped on failure; NULL: there was no memory for it). */
 PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const struct mr_delivery *delivery,
                          bool writable);

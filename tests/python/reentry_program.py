@@ -113,6 +113,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
         "index": lambda o, s: o.index,
         "name": lambda o, s: o.name,
         "position": lambda o, s: o.position,
+        "_cookie": lambda o, s: o._cookie,
         "size": lambda o, s: o.size,
         "url": lambda o, s: o.url,
         "release": lambda o, s: o.release(),

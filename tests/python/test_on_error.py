@@ -80,6 +80,18 @@ def test_missing_objects(socket: str, damaged: tuple[Folder, set[str]], policy: 
     assert loader.state_dict()["epoch"] == 1
 
 
+def test_a_replacement_has_the_place_of_what_it_replaces(socket: str, damaged: tuple[Folder, set[str]]) -> None:
+    objects, bad = damaged
+    seed = seed_with_replacements(loader_of(objects.uri), bad, "replace")
+    ds: Any = millrace.IterableDataset(
+        objects.uri, shuffle=True, seed=seed, on_error="replace", transform=lambda lease: lease.position
+    )
+    assert len(ds.objects) == 60
+    for name in bad:
+        Path(name).unlink()
+    assert [place for batch in ds.batches(BATCH) for place in batch] == list(range(60))
+
+
 @pytest.mark.random
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_position_all_of_whose_replacements_are_missing(socket: str, hundred: Folder, workers: int) -> None:
