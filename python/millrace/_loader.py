@@ -582,10 +582,14 @@ class _UserSampled(_BatchSource):
         self._skip = 0
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
-        batch = getattr(self._sampler, "batch_size", None) or 1
-        depth = look_ahead(self._dataset, batch if isinstance(batch, int) else 1)
+        depth = look_ahead(self._dataset, self._batch() or 1)
         batches = _Announcing(self._batches, self._workers, depth, self.progress)
         return _map_loader(self._dataset, batches, _collate(collate, single), workers)
+
+    def _batch(self) -> int | None:
+        """The samples of a batch, if the sampler says how many."""
+        size = 1 if self._single else getattr(self._sampler, "batch_size", None)
+        return size if isinstance(size, int) and size > 0 else None
 
     def _batches(self) -> Iterable[Sequence[int]]:
         self._draws.begin()  # when torch would draw: after the seed of the workers
@@ -631,6 +635,8 @@ class _UserSampled(_BatchSource):
         epochs = [getattr(sampler, "epoch", None) for sampler in self._with_epochs()]
         known = [epoch for epoch in epochs if isinstance(epoch, int)]
         state |= self._draws.state(self.progress.cursor > 0)
+        batch = self._batch()
+        state |= {} if batch is None else {"batch_size": batch}
         return {**state, "sampler_epoch": known[0]} if known else state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -640,6 +646,12 @@ class _UserSampled(_BatchSource):
             raise ValueError(
                 f"the state is of a sampler in a world of {world} ranks, this one has {now}: only the loader's own "
                 "order (no sampler) continues with another number"
+            )
+        batch = self._batch()
+        if cursor > 0 and batch is not None and number({"batch_size": batch, **state}, "batch_size") != batch:
+            raise ValueError(
+                f"the state counts batches of {state['batch_size']} samples, and these are of {batch}: the rest of an "
+                "epoch needs the batch size that it was begun with"
             )
         sampler_epoch = number(state, "sampler_epoch") if "sampler_epoch" in state else epoch
         draws = self._draws.check(state, cursor > 0)

@@ -198,6 +198,10 @@ def test_a_users_sampler_resumes_at_the_same_batch(socket: str, hundred: Folder)
         assert len(again) == 7 and again.state_dict()["epoch"] == 1
         with pytest.raises(ValueError, match="world of 4 ranks"):
             again.load_state_dict({**state, "world": 4})
+    with pytest.raises(ValueError, match="batches of 5 samples, and these are of 10"):
+        loader_of(sampler=chosen, batch_size=10).load_state_dict({**state, "batch_size": 5})
+    loader_of(sampler=chosen, batch_size=10).load_state_dict({**state, "batch_size": 5, "cursor": 0})
+    loader_of(sampler=chosen, batch_size=10).load_state_dict(state)  # it does not say
 
 
 def test_drop_last_is_the_users_samplers(socket: str, hundred: Folder) -> None:
@@ -287,7 +291,7 @@ def test_a_sampler_derived_from_torchs(socket: str, hundred: Folder) -> None:
     ds = millrace.MapDataset(hundred.uri, transform=name_of)
     loader = millrace.DataLoader(ds, batch_size=50, sampler=Derived(), collate_fn=keep)
     assert next(iter(loader)) == hundred.names[:49:-1]
-    assert set(loader.state_dict()) == {"digest", "seed", "epoch", "cursor", "world"}
+    assert set(loader.state_dict()) == {"digest", "seed", "epoch", "cursor", "world", "batch_size"}
 
 
 def test_a_sampler_that_waits_for_the_loop(socket: str, hundred: Folder) -> None:
