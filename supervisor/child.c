@@ -429,7 +429,7 @@ void mr_child_drain(struct mr_child *child, bool renew)
     }
     if (child->pid == 0)
         return;
-    child->renew = renew;
+    child->renew = renew && (child->renew || !child->draining); /* who was told to end for good does */
     if (!child->draining)
         mr_child_send(child, mr_msg_new(MR_MSG_DRAIN));
     child->draining = true;

@@ -191,17 +191,23 @@ static int make_arena(struct mr_supervisor *s, struct mr_fetch_slot *slot)
 
 /* ---- state ---- */
 
-/* The memory cannot be had: data sets that are indexed fail, workers end, and a later data set tries again. */
-static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
+/* This division is over: workers end, and what waits for memory gets another one. */
+static void abandon(struct mr_supervisor *s)
 {
     s->fetch_workers.state = MR_ARENAS_NONE;
     mr_lanes_set_quota(s, 0);
     atomic_store_explicit(&s->board->producers, 0, memory_order_release);
+    for (unsigned i = 0; i < s->fetch_workers.count; i++)
+        mr_child_drain(&s->fetch_workers.workers[i], false);
+}
+
+/* The memory cannot be had: data sets that are indexed fail, and a later data set tries again. */
+static void give_up(struct mr_supervisor *s, enum mr_code code, const char *text)
+{
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
         if (s->datasets[i] && s->datasets[i]->indexed)
             mr_dataset_fail(s->datasets[i], code, text);
-    for (unsigned i = 0; i < s->fetch_workers.count; i++)
-        mr_child_drain(&s->fetch_workers.workers[i], false);
+    abandon(s);
 }
 
 static void fail_no_memory(struct mr_supervisor *s, const char *why)
@@ -252,8 +258,11 @@ static bool any_process(const struct mr_supervisor *s)
 static void fetch_workers_begin(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
-    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++) {
         close_slot(&f->slots[i]); /* first: an earlier division's pages are not available before */
+        f->slots[i].arena.memfd = f->memfd;
+    }
+    f->was_ready = false;
     uint64_t largest = largest_object(s), available = mr_memory_available_bytes(), total = s->arena_bytes;
     if (arenas_grow(s))
         total = mr_config_arena_bytes(&s->config, mr_memory_limit_bytes(), available);
@@ -280,6 +289,8 @@ static void fetch_workers_begin(struct mr_supervisor *s)
     atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* B1: workers read it */
     for (unsigned i = 0; i < f->count; i++) {
         f->workers[i].state = MR_CHILD_FREE;
+        f->workers[i].idle_starts = 0;
+        atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
         mr_child_start(&f->workers[i]);
     }
 }
@@ -334,8 +345,8 @@ static bool admit_indexed(struct mr_supervisor *s)
     return changed;
 }
 
-/* FAILED came from a worker that reserves its pages: tries the other backing once. True: there is no memory, and the
- * data sets have failed. */
+/* FAILED came from a worker that reserves its pages: tries the other backing once, in a division of its own where
+ * processes may have mapped this one's arenas. True: this division is over. */
 static bool retry_without_room(struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < s->fetch_workers.count; i++) {
@@ -350,6 +361,11 @@ static bool retry_without_room(struct mr_supervisor *s)
         }
         mr_log_info("the arena of fetch worker %u does not fit /dev/shm: memfd instead (%s)", i, child->fail_text);
         s->fetch_workers.workers[i].fail_text[0] = '\0';
+        if (s->fetch_workers.was_ready) {
+            s->fetch_workers.memfd = true;
+            abandon(s);
+            return true;
+        }
         if (make_arena(s, slot) != 0) {
             fail_no_memory(s, mr_error_text());
             return true;
@@ -381,6 +397,7 @@ static bool settle_memory(struct mr_supervisor *s)
         changed |= retry_without_room(s);
     if (f->state == MR_ARENAS_RESERVING && all_reserved(f)) {
         f->state = MR_ARENAS_READY;
+        f->was_ready = true;
         mr_lanes_set_quota(s, f->count * (f->arena_bytes - f->reserve_bytes));
         changed = true;
     }

@@ -47,6 +47,8 @@ struct mr_fetch_workers {
     uint32_t division;                   /* counts the divisions: lanes and descriptors name theirs */
     uint64_t arena_bytes, reserve_bytes; /* of each */
     uint64_t largest_bytes;              /* an object that is always sure of room */
+    bool was_ready;                      /* this division: processes may have mapped its arenas */
+    bool memfd;                          /* later divisions need not try /dev/shm: it is full */
     bool announce;                       /* there may be something that a process was not sent yet */
 };
 

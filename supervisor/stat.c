@@ -38,8 +38,9 @@ void mr_stat_log(struct mr_supervisor *s)
                  (double)(uploaded - s->metrics.uploaded) / 1048576 / seconds);
     if (seconds > 0)
         mr_log_info("%.0f objects/s, %.1f MiB/s, %u readers; limited by %s%s",
-                    (double)(objects - s->metrics.objects) / seconds,
-                    (double)(bytes - s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit.text, saves);
+                    (double)mr_counter_grown(objects, s->metrics.objects) / seconds,
+                    (double)mr_counter_grown(bytes, s->metrics.bytes) / 1048576 / seconds, s->lanes.open, limit.text,
+                    saves);
     s->metrics.logged_ns = now_ns;
     s->metrics.objects = objects;
     s->metrics.bytes = bytes;

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,3 +125,66 @@ def test_a_range_is_read_in_the_arenas_of_its_division(run: Run, tmp_path: Path)
     third = fill(tmp_path / "third", 2, size, 101)
     assert read_range(run, third + "001", size) == bytes([102]) * size
     assert mapped_arenas() == 1
+
+
+SMALL_SHM = "unshare -rm sh -c 'mount -t tmpfs -o size=64g none /dev/shm && exec \"$@\"' sh"
+
+
+def test_a_full_dev_shm_is_left_for_another_division(
+    serve: StartServe, config: Path, tmp_path: Path, millrace_bin: Path, ring: Any
+) -> None:
+    """When the reserve is to grow: whoever has mapped the arenas must not look for the next samples there."""
+    program = tmp_path / "millrace"
+    program.write_text(f'#!/bin/sh\nexec {SMALL_SHM} {millrace_bin} "$@"\n')
+    program.chmod(0o755)
+    config.write_text('[memory]\narena_bytes = "auto"\n[fetch]\nworkers = 8\n')
+    one = serve(config, program=program)
+    run = Run(one, ring(one), tmp_path)
+    small = listed(run, fill(tmp_path / "small", 10, 3000, 1))
+    assert read(run, small, 10) == [bytes([1 + i]) * 3000 for i in range(10)]
+    assert re.search(r" r--s .*/dev/shm/", Path("/proc/self/maps").read_text()), "they are to be there at first"
+    enter = ["nsenter", "-t", str(one.process.pid), "-U", "-m", "--preserve-credentials"]
+    used = int(subprocess.check_output([*enter, "df", "-B1", "--output=used", "/dev/shm"], text=True).split()[1])
+    subprocess.run([*enter, "mount", "-o", f"remount,size={used}", "/dev/shm"], check=True)
+    wait_for(lambda: one.stat()["lanes"] == [], "a lane stays")
+    size = int(one.stat()["memory"]["reserve_bytes"]) + (1 << 20)
+    large = listed(run, fill(tmp_path / "large", 2, size, 101))
+    assert "memfd instead" in one.log.read_text()
+    assert [set(data) for data in read(run, large, 2)] == [{101}, {102}]
+    assert read(run, small, 10) == [bytes([1 + i]) * 3000 for i in range(10)]
+
+
+def test_a_reload_does_not_start_who_was_to_end(
+    serve: StartServe, config: Path, folder: Path, tmp_path: Path, millrace_bin: Path, ring: Any
+) -> None:
+    """Of an abandoned division, whose workers end before there is another one."""
+    busy, broken = tmp_path / "busy", tmp_path / "broken"
+    (tmp_path / "bin").mkdir()
+    program, worker = tmp_path / "bin" / "millrace", tmp_path / "bin" / "millrace-worker"
+    shutil.copy(millrace_bin, program)
+    worker.write_text(
+        textwrap.dedent(f"""\
+            #!/bin/sh
+            if [ "$1" = fetch ] && [ -e {broken} ]; then
+                [ "$3" = 0 ] && exit 2
+                touch {busy}
+                while [ -e {busy} ]; do sleep 0.1; done
+                exit 0
+            fi
+            exec {millrace_bin.with_name("millrace-worker")} "$@"
+        """)
+    )
+    worker.chmod(0o755)
+    config.write_text(config.read_text() + "[fetch]\nworkers = 2\n")
+    broken.touch()
+    one = serve(config, program=program)
+    run = Run(one, ring(one), broken)
+    with pytest.raises(OSError, match="fetch worker 0 cannot work"):
+        listed(run, f"file://{folder}/")
+    wait_for(busy.exists, "worker 1 never started")
+    config.write_text(config.read_text() + "connections = 3\n")
+    one.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: "applied: fetch.connections" in one.log.read_text(), one.log.read_text)
+    broken.unlink()
+    busy.unlink()
+    assert len(read(run, listed(run, fill(tmp_path / "more", 3, 100, 1)), 3)) == 3
