@@ -59,8 +59,8 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
                         "are signed, and carry no key.")},                                                             \
         {AT(addressing, MR_KEY_CHOICE), CHOICE(0, addressings),                                                        \
          .meaning = SAY("Where the bucket's name goes: path puts it behind the host, virtual in front of it; auto is " \
-                        "path for IP "                                                                                 \
-                        "addresses, hosts without a dot, and bucket names that no host can have, else virtual.")},     \
+                        "the profile's addressing_style, else virtual at AWS, but for names that no host can have, "   \
+                        "and path elsewhere, as the AWS tools do.")},                                                  \
         {AT(checksums, MR_KEY_CHOICE), CHOICE(0, checksums),                                                           \
          .meaning = SAY(                                                                                               \
              "Whether uploads carry a CRC32C: auto to AWS alone, since other stores may refuse it. never: nor are "    \

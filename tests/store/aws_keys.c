@@ -39,6 +39,8 @@ static int put_settings(struct mr_text *to, const struct mr_aws_options *options
     put(to, "region", settings.region);
     put(to, "endpoint_url", settings.endpoint_url);
     put(to, "ca_bundle", settings.ca_bundle);
+    put(to, "addressing", settings.addressing);
+    put(to, "fips", settings.fips ? "true" : NULL);
     mr_aws_settings_close(&settings);
     return 0;
 }

@@ -491,11 +491,29 @@ def test_same_settings_as_botocore(
     assert (endpoint or "https://s3.") in client.meta.endpoint_url
 
 
+@pytest.mark.parametrize("style", [None, "auto", "path", "virtual"])
+@pytest.mark.parametrize("endpoint", ["", "endpoint_url = http://store.example.org\n"])
+def test_same_address_as_botocore(style: str | None, endpoint: str, home: Path) -> None:
+    """A bucket's own host, or the bucket in the path."""
+    lines = f"s3 =\n  max_queue_size = 5\n  addressing_style = {style}\n" if style else ""
+    (home / ".aws" / "config").write_text(f"[default]\n{endpoint}{lines}use_fips_endpoint = false\n")
+    found = ours(what="settings")
+    assert (found["addressing"], found["fips"]) == (style, None)
+    session = botocore.session.Session()
+    client = session.create_client("s3", region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
+    theirs = client.generate_presigned_url("get_object", Params={"Bucket": "bucket", "Key": "key"})
+    by_path = style == "path" or (bool(endpoint) and style != "virtual")  # as is_path_style in s3_place.c
+    assert ("//bucket." not in theirs) == by_path
+    (home / ".aws" / "config").write_text("[default]\nuse_fips_endpoint = true\n")
+    assert ours(what="settings")["fips"] == "true"
+
+
 def test_region_and_bundle(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AWS_REGION comes first, as in AWS's other clients; botocore does not know it."""
     (home / ".aws" / "config").write_text("[default]\nca_bundle = ~/ca.pem\n")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-west-2")
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert ours(what="settings") == {"region": "eu-west-1", "endpoint_url": None, "ca_bundle": f"{home}/ca.pem"}
+    found = ours(what="settings")
+    assert (found["region"], found["endpoint_url"], found["ca_bundle"]) == ("eu-west-1", None, f"{home}/ca.pem")
     monkeypatch.setenv("AWS_CA_BUNDLE", "/ca")
     assert ours(what="settings")["ca_bundle"] == "/ca"

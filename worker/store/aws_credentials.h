@@ -71,6 +71,8 @@ struct mr_aws_settings {
     char *region;       /* AWS_REGION, AWS_DEFAULT_REGION, the profile's region */
     char *endpoint_url; /* AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's services section, its endpoint_url */
     char *ca_bundle;    /* path: AWS_CA_BUNDLE, the profile's ca_bundle */
+    char *addressing;   /* the profile's s3 addressing_style */
+    bool fips;          /* AWS_USE_FIPS_ENDPOINT, the profile's use_fips_endpoint */
 };
 
 /* 0, and mr_aws_settings_close must follow; -1 with mr_error: DENIED for a missing profile or a broken file. */

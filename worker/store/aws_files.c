@@ -236,6 +236,21 @@ int mr_aws_secret_endpoint(const struct mr_aws_files *files, const char *service
     return -1;
 }
 
+/* The addressing_style that the profile has for s3; *style stays NULL if there is none. 0, or -1 with mr_error. */
+static int addressing_style(const struct mr_aws_files *files, const struct mr_aws_profile *profile, char **style)
+{
+    const char *lines = mr_aws_profile_get(files, profile, "s3");
+    size_t length = 0;
+    const char *found = lines ? mr_aws_ini_nested(lines, "addressing_style", &length) : NULL;
+    if (!found || length == 0)
+        return 0;
+    *style = strndup(found, length);
+    if (*style)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for the settings of S3");
+    return -1;
+}
+
 int mr_aws_settings_read(const struct mr_aws_options *options, struct mr_aws_settings *settings)
 {
     *settings = (struct mr_aws_settings){0};
@@ -255,6 +270,11 @@ int mr_aws_settings_read(const struct mr_aws_options *options, struct mr_aws_set
         settings->ca_bundle = mr_aws_path(bundle);
         rc = settings->ca_bundle ? 0 : -1;
     }
+    if (rc == 0)
+        rc = addressing_style(&files, &profile, &settings->addressing);
+    const char *fips = mr_auth_env("AWS_USE_FIPS_ENDPOINT");
+    if (rc == 0)
+        settings->fips = mr_aws_is_true(fips ? fips : mr_aws_profile_get(&files, &profile, "use_fips_endpoint"));
     mr_aws_files_close(&files);
     if (rc != 0)
         mr_aws_settings_close(settings);
@@ -266,5 +286,6 @@ void mr_aws_settings_close(struct mr_aws_settings *settings)
     free(settings->region);
     free(settings->endpoint_url);
     free(settings->ca_bundle);
+    free(settings->addressing);
     *settings = (struct mr_aws_settings){0};
 }

@@ -80,15 +80,14 @@ static bool is_host_name(const char *bucket)
            isalnum((unsigned char)bucket[0]) && isalnum((unsigned char)bucket[length - 1]) && !strstr(bucket, "..");
 }
 
-static bool is_path_style(const struct s3_store *store, const char *bucket, const char *host)
+static bool is_path_style(const struct s3_store *store, const char *bucket)
 {
     if (store->zone[0] && store->is_aws)
         return false;
     if (store->addressing != MR_S3_ADDRESSING_AUTO)
         return store->addressing == MR_S3_ADDRESSING_PATH;
-    bool is_address = host[0] == '[' || strspn(host, "0123456789.") == strlen(host);
-    /* A host without a dot is of the local network, where names below it are not known. */
-    return is_address || !strchr(host, '.') || !is_host_name(bucket) || (store->is_tls && strchr(bucket, '.'));
+    /* At an endpoint that is not AWS's as the AWS tools do: few have a name for each bucket. */
+    return !store->is_aws || !is_host_name(bucket) || (store->is_tls && strchr(bucket, '.'));
 }
 
 const char *mr_s3_service(const struct s3_store *store, char *out, size_t size)
@@ -113,7 +112,7 @@ static int make_origin(struct s3_store *store, const char *bucket)
     store->is_aws = mr_aws_is_host(host);
     mr_text_clear(&store->origin);
     mr_text_add(&store->origin, service, (size_t)(rest - service));
-    bool by_path = is_path_style(store, bucket, host);
+    bool by_path = is_path_style(store, bucket);
     if (!by_path) {
         mr_text_puts(&store->origin, bucket);
         mr_text_puts(&store->origin, ".");
@@ -181,6 +180,35 @@ static void find_zone(struct s3_store *store, const char *bucket, char region[32
 
 /* ---- the place ---- */
 
+/* What [s3] says, else the profile. -1 with mr_error. */
+static int choose_addressing(struct s3_store *store, const struct mr_s3_options *s3,
+                             const struct mr_aws_settings *settings)
+{
+    const char *style = settings->addressing ? settings->addressing : "auto";
+    store->addressing = s3->addressing;
+    if (s3->addressing != MR_S3_ADDRESSING_AUTO || strcmp(style, "auto") == 0)
+        return 0;
+    if (strcmp(style, "path") == 0)
+        store->addressing = MR_S3_ADDRESSING_PATH;
+    else if (strcmp(style, "virtual") == 0)
+        store->addressing = MR_S3_ADDRESSING_VIRTUAL;
+    else
+        mr_error_set(MR_E_CONFIG, "the profile's s3 addressing_style is \"%.60s\": it is auto, path or virtual", style);
+    return store->addressing == MR_S3_ADDRESSING_AUTO ? -1 : 0;
+}
+
+/* Hosts of that kind are not chosen here, and others are not what was asked for. */
+static int refuse_fips(const struct s3_store *store, const struct mr_aws_settings *settings, const char *region)
+{
+    if (!settings->fips || store->endpoint)
+        return 0;
+    mr_error_set(MR_E_CONFIG,
+                 "AWS_USE_FIPS_ENDPOINT, or the profile's use_fips_endpoint, is set: name that host as [s3] endpoint "
+                 "(https://s3-fips.%.40s.amazonaws.com), or unset it",
+                 region ? region : REGION);
+    return -1;
+}
+
 int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *options)
 {
     static const struct mr_s3_options none;
@@ -197,7 +225,10 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
         region = of_zone;
     int rc = -1;
     store->region_is_given = region != NULL;
-    store->addressing = s3->addressing;
+    if (choose_addressing(store, s3, &settings) != 0 || refuse_fips(store, &settings, region) != 0) {
+        mr_aws_settings_close(&settings);
+        return -1;
+    }
     if (region && !is_region(region)) {
         mr_error_set(MR_E_CONFIG,
                      "\"%.60s\" is not a region of S3: check [s3] region, AWS_REGION and AWS_DEFAULT_REGION", region);

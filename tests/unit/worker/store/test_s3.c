@@ -466,11 +466,14 @@ static const struct {
     enum mr_s3_addressing addressing;
     const char *url;
 } places[] = {
-    {"http://store.example.org", NULL, "bucket", 0, "http://bucket.store.example.org/x"},
-    {"http://store.example.org:9000", NULL, "bucket", 0, "http://bucket.store.example.org:9000/x"},
-    {"http://store.example.org", NULL, "a.b", 0, "http://a.b.store.example.org/x"},
-    {"http://store.example.org", NULL, "Bucket_1", 0, "http://store.example.org/Bucket_1/x"},
-    {"http://store.example.org", NULL, "bucket", MR_S3_ADDRESSING_PATH, "http://store.example.org/bucket/x"},
+    {"http://store.example.org", NULL, "bucket", 0, "http://store.example.org/bucket/x"},
+    {"http://store.example.org:9000", NULL, "bucket", MR_S3_ADDRESSING_VIRTUAL,
+     "http://bucket.store.example.org:9000/x"},
+    {"http://s3.eu-west-1.amazonaws.com", NULL, "bucket", 0, "http://bucket.s3.eu-west-1.amazonaws.com/x"},
+    {"http://s3.eu-west-1.amazonaws.com", NULL, "a.b", 0, "http://a.b.s3.eu-west-1.amazonaws.com/x"},
+    {"http://s3.eu-west-1.amazonaws.com", NULL, "Bucket_1", 0, "http://s3.eu-west-1.amazonaws.com/Bucket_1/x"},
+    {"http://s3.eu-west-1.amazonaws.com", NULL, "bucket", MR_S3_ADDRESSING_PATH,
+     "http://s3.eu-west-1.amazonaws.com/bucket/x"},
     {"http://minio:9000/", NULL, "bucket", 0, "http://minio:9000/bucket/x"},
     {"http://minio:9000", NULL, "bucket", MR_S3_ADDRESSING_VIRTUAL, "http://bucket.minio:9000/x"},
     {"http://10.1.2.3", NULL, "bucket", 0, "http://10.1.2.3/bucket/x"},
@@ -503,6 +506,22 @@ static struct mr_store *open_at(const char *bucket_name, const struct mr_s3_opti
     return mr_store_open(
         &(struct mr_store_options){.scheme = MR_SCHEME_S3, .bucket = bucket_name, .s3 = options, .http = http});
 }
+
+START_TEST(fips_is_not_dropped_in_silence)
+{
+    struct mr_s3_options options = {.region = "us-gov-west-1"};
+    setenv("AWS_USE_FIPS_ENDPOINT", "true", 1);
+    ck_assert_ptr_null(open_at("bucket", &options));
+    ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "https://s3-fips.us-gov-west-1.amazonaws.com"));
+    setenv("AWS_ENDPOINT_URL_S3", "https://s3-fips.us-gov-west-1.amazonaws.com", 1);
+    struct mr_store *named = open_at("bucket", &options);
+    ck_assert_ptr_nonnull(named);
+    mr_store_close(named);
+    unsetenv("AWS_ENDPOINT_URL_S3");
+    unsetenv("AWS_USE_FIPS_ENDPOINT");
+}
+END_TEST
 
 START_TEST(aws_by_region)
 {
@@ -600,6 +619,7 @@ int main(void)
     tcase_add_test(one, a_list_that_is_not_encoded);
     tcase_add_loop_test(one, addresses, 0, COUNT(places));
     tcase_add_test(one, aws_by_region);
+    tcase_add_test(one, fips_is_not_dropped_in_silence);
     tcase_add_test(one, stores_that_cannot_be_opened);
     tcase_add_test(one, a_key_of_ones_own_goes_over_tls_alone);
     tcase_add_test(one, lines_of_every_request);
