@@ -11,6 +11,7 @@ _STORE: dict[str, tuple[object, ...]] = {
     "access": ("full_control",),
     "anon": (),
     "client_kwargs": (),
+    "config_kwargs": (),
     "endpoint_url": (),
     "key": (),
     "password": (),
@@ -20,6 +21,7 @@ _STORE: dict[str, tuple[object, ...]] = {
     "secret": (),
     "session": (),
     "token": ("google_default",),
+    "use_ssl": (True,),
     "user_project": (),
     "username": (),
     "version_aware": (),
@@ -32,7 +34,7 @@ def check_store(options: Mapping[str, Any]) -> None:
     """TypeError for what would choose a store, or who asks it."""
     for name, nothing in _STORE.items():
         value = options.get(name)
-        if value and value not in nothing:
+        if (value and value not in nothing) or (name, value) == ("use_ssl", False):
             raise TypeError(
                 f"millrace's file systems take no {name}: which store it is, and as whom, is said by [gcs], [s3] and "
                 "[endpoint.NAME] of millrace.toml and by the environment (docs/credentials.md)"

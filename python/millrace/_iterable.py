@@ -15,7 +15,7 @@ from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error
 from ._handed import HandedKey
-from ._progress import MAX_EPOCH, Progress, check_shuffle
+from ._progress import MAX_EPOCH, Progress, check_shuffle, number
 from ._ring import Plan
 from ._stream import Stream, Transform
 
@@ -101,7 +101,8 @@ class IterableDataset(Dataset):
         return len(range(worker, self._plan(self._loop(self.batch_size)).steps, workers))
 
     def __iter__(self) -> Iterator[Any]:
-        """The epoch that set_epoch named (0 at first); iterating does not advance it, as `.batches` does."""
+        """The epoch that set_epoch named (0 at first); iterating does not advance it, as `.batches` does. The iterator
+        has a state of its own, which torchdata's StatefulDataLoader keeps."""
         worker, workers = _torch.worker() or (0, 1)
         if self.batch_size is None:
             self._log_single(worker)
@@ -111,7 +112,7 @@ class IterableDataset(Dataset):
             if _torch.worker() is None:
                 raise
             return Failed(error)
-        return stream.singles(worker, workers) if self.batch_size is None else stream.batches(worker, workers)
+        return Share(stream, worker, workers, self.batch_size is None)
 
     def batches(self, batch_size: int | None = None) -> Batches:
         """Lists of samples, without torch. Each iteration is the next epoch."""
@@ -201,7 +202,8 @@ class IterableDataset(Dataset):
         if put is not None and not required:  # set_epoch may have been before the job's process group
             put = put._replace(rank=loop.rank, world=loop.world)
         transform = self._delivered if self._source.is_samples() or self._transform is not None else None
-        return Stream(lane, self._plan(put or loop, tail), transform, self._on_error, self._error_of)
+        loop = put or loop
+        return Stream(lane, self._plan(loop, tail), transform, self._on_error, self._error_of, loop)
 
     def _ahead(self, loop: Loop) -> int:
         """How far this process looks ahead at least: its share of two mixes of blocks. Then each block is whole when it
@@ -220,6 +222,37 @@ class IterableDataset(Dataset):
                 "a data set without batch_size in a DataLoader: the order depends on the number of workers, and no "
                 "state counts what the loop is given; millrace.DataLoader has neither limit"
             )
+
+
+class Share(Iterator[Any]):
+    """What this process makes of an epoch. `state_dict()` is how much of it is behind; an iterator of the same part
+    that has not begun goes on there."""
+
+    def __init__(self, stream: Stream, worker: int, workers: int, single: bool) -> None:
+        self._stream = stream
+        loop = stream.loop._asdict()
+        del loop["block"], loop["mix"]  # the data set's state has them
+        self._part = {**loop, "worker": worker, "workers": workers, "single": single}
+        self._items = (stream.singles if single else stream.batches)(worker, workers)
+        self._has_begun = False
+
+    def __next__(self) -> Any:
+        self._has_begun = True
+        return next(self._items)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self._part, "done": self._stream.done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """ValueError for a state of another part of an epoch. To be called before anything is taken."""
+        if self._has_begun:
+            raise RuntimeError("this iteration has begun: a state is loaded into a new one")
+        for key, value in self._part.items():
+            if state.get(key) != value:
+                raise ValueError(
+                    f"the state is of another part of an epoch: its {key} is {state.get(key)!r}, and not {value!r}"
+                )
+        self._stream.done = number(state, "done")
 
 
 class Failed(Iterator[Any]):
@@ -253,7 +286,9 @@ class Batches:
 
     def _deliver(self, serial: int, plan: Plan, batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
         progress = self._dataset._progress
-        for step, batch in enumerate(batches):
+        step = -1
+        for batch in batches:  # not by enumerate, which would hold it while the next one is fetched
+            step += 1
             progress.check(serial)
             place, cursor = progress.place(), plan.cursor_after(step)
             try:

@@ -32,31 +32,39 @@ class Stream:
         transform: Transform,
         on_error: str,
         error_of: Callable[[Failure], Exception] = failed,
+        loop: Any = None,
     ) -> None:
         self.lane, self._plan = lane, plan
+        self.loop = loop  # which the plan is of
         self._transform, self._on_error, self._error_of = transform, on_error, error_of
         self._stash: deque[Lease | Failure] = deque()  # taken on the way to a replacement
         self._bad = 0
+        self.done = 0  # steps, or without batches samples, that are behind it; what is set before it begins is left out
         self._last: Exception | None = None
 
     def batches(self, worker: int, workers: int) -> Iterator[list[Any]]:
         """What that worker makes: its steps' samples, a list a step."""
         try:
-            self.lane.start(self._plan, worker, workers)
-            for step in range(worker, self._plan.steps, workers):
+            self.lane.start(self._plan, worker, workers, skip=self.done)
+            for step in range(worker + self.done * workers, self._plan.steps, workers):
                 first, count = self._plan.share(step)
-                yield self._batch(first, count)
+                batch = self._batch(first, count)
+                self.done += 1
+                yield batch
+                del batch  # the loop's alone from here on
         finally:
             self.close()
 
     def singles(self, worker: int, workers: int) -> Iterator[Any]:
         """The form without batches."""
         try:
-            self.lane.start(self._plan, worker, workers, single=True)
-            for _ in range(self._plan.single_count(worker, workers)):
+            self.lane.start(self._plan, worker, workers, single=True, skip=self.done)
+            for _ in range(self.done, self._plan.single_count(worker, workers)):
                 sample = self._sample()
+                self.done += 1
                 if sample is not _BAD:
                     yield sample
+                del sample
         finally:
             self.close()
 

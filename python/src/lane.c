@@ -215,11 +215,12 @@ static int begin_feeding(Lane *self)
 
 static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"plan", "worker", "workers", "single", NULL};
+    static char *names[] = {"plan", "worker", "workers", "single", "skip", NULL};
     PyObject *object;
     unsigned worker = 0, workers = 1;
+    unsigned long long skip = 0;
     int single = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|II$p:start", names, &object, &worker, &workers, &single))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|II$pK:start", names, &object, &worker, &workers, &single, &skip))
         return NULL;
     const struct mr_plan *plan = ring_plan_of(ring_state_of(Py_TYPE(self)), object);
     if (!plan)
@@ -238,7 +239,7 @@ static PyObject *lane_start(Lane *self, PyObject *args, PyObject *kwargs)
     self->cell = neighbours ? cell_of(&self->index->index, plan->p.shuffle ? plan->p.block : 0) : 0;
     if (self->cell) /* what it feeds now is read at leisure: the rest of a cell comes soon */
         self->request_flags |= MR_REQUEST_PATIENT;
-    self->feeder = (struct feeder){.plan = *plan, .worker = worker, .workers = workers, .single = single};
+    self->feeder = (struct feeder){.plan = *plan, .worker = worker, .workers = workers, .single = single, .next = skip};
     self->feeder.total =
         single ? mr_plan_single_count(plan, worker, workers) : mr_plan_worker_steps(plan, worker, workers);
     self->feeding = true;

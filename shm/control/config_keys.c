@@ -78,8 +78,8 @@ static const char *const log_levels[] = {"error", "warning", "info", "debug", NU
 
 static const struct mr_config_key keys[] = {
     {DATASET("dataset", "uri", MR_KEY_STRINGS, uris), .unit = "",
-     .meaning = "Where the objects are: gs://bucket/prefix/, s3://bucket/prefix/, file:///folder/. Everything under it "
-                "belongs to the data set."},
+     .meaning = "Where the objects are: gs://bucket/prefix/, s3://bucket/prefix/, file:///folder/. All names that "
+                "begin so belong to the data set: end a folder's with a slash."},
     {DATASET("dataset", "uris", MR_KEY_STRINGS, uris), .unit = "",
      .meaning = "Several places of one bucket, as an array, in place of uri."},
     {DATASET("dataset", "tail", MR_KEY_CHOICE, tail), CHOICE(MR_TAIL_SHORT, tails),

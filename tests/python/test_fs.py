@@ -320,6 +320,8 @@ def test_find_with_a_prefix(stores: Stores, system: Any) -> None:
         {"token": "anon"},
         {"anon": True},
         {"access": "read_only"},
+        {"config_kwargs": {"signature_version": "unsigned"}},
+        {"use_ssl": False},
     ],
 )
 def test_options_that_choose_a_store_are_refused(options: dict[str, Any]) -> None:
@@ -329,7 +331,9 @@ def test_options_that_choose_a_store_are_refused(options: dict[str, Any]) -> Non
 
 
 def test_options_that_change_nothing(stores: Stores, system: Any) -> None:
-    again = type(system)(anon=False, token=None, access="full_control", project="p", skip_instance_cache=True)
+    again = type(system)(
+        anon=False, token=None, access="full_control", use_ssl=True, project="p", skip_instance_cache=True
+    )
     assert again.exists("bucket/first")
 
 

@@ -252,3 +252,18 @@ def test_collate_gives_lists(leases: list[Any]) -> None:
     items = [lease.copy() for lease in leases]
     assert default_collate(items) == items
     assert default_collate([(lease, 1) for lease in leases])[0] == leases
+
+
+def test_a_batch_that_the_loop_has_dropped_is_not_held(socket: str, hundred: Folder) -> None:
+    """While the next one is fetched: it would be half of a small window."""
+    given: list[weakref.ref[Any]] = []
+    held = []
+
+    def transform(lease: Any) -> Any:
+        held.append(sum(each() is not None for each in given))
+        return lease
+
+    for batch in millrace.IterableDataset(hundred.uri, transform=transform).batches(8):
+        given.extend(map(weakref.ref, batch))
+        del batch
+    assert len(held) == 100 and max(held) == 0
