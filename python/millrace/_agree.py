@@ -23,8 +23,9 @@ _agreed: dict[tuple[int, str, int], list[str]] = {}  # (pid, source, world) -> d
 _inherited: Any = None  # the store of the process that this one was forked from
 
 
-def agree(source: str, world: int, digest: str, objects: int) -> None:
-    """Raises millrace.Error where another rank of the process group has another digest for the same source.
+def agree(source: str, world: int, digest: str, objects: int, which: str = "") -> None:
+    """Raises millrace.Error where another rank of the process group has another digest for the same source, and the
+    same `which` of those that are called so.
 
     The first rank that comes writes what it has into torch.distributed's own key-value store; the others compare. No
     rank waits for another. Does nothing without a process group, since there is no store then. Of the workers of a
@@ -32,15 +33,16 @@ def agree(source: str, world: int, digest: str, objects: int) -> None:
     """
     if world <= 1 or (_torch.worker() or (0, 1))[0] != 0:
         return
-    digests = _agreed.setdefault((os.getpid(), source, world), [])
-    if digest in digests or digest in _agreed.get((_worker.parent(), source, world), ()):
+    key = f"{source}\0{which}" if which else source
+    digests = _agreed.setdefault((os.getpid(), key, world), [])
+    if digest in digests or digest in _agreed.get((_worker.parent(), key, world), ()):
         return
     found = store()
     if found is None:
         return
     mine = json.dumps({"digest": digest, "objects": objects, "host": socket.gethostname(), "rank": _rank()})
     # A source that is listed again later in the same job is compared in another round, on all ranks.
-    name = hashlib.sha256(f"{source}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    name = hashlib.sha256(f"{key}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
     theirs = json.loads(found.compare_set(f"digest/{name}", "", mine))
     if theirs["digest"] != digest:
         raise Error(

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -177,6 +178,8 @@ class Source:
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         self._connection = connection
+        # What the ranks know it by: one list is not another, in whatever order its names are.
+        self._agreed_as = f"{len(uris)} {sum(map(zlib.crc32, map(os.fsencode, uris))):x}" if objects else ""
         if objects:
             self._uris = ()  # a long list is not pickled with it: the supervisor has it
 
@@ -352,8 +355,8 @@ class Source:
         """Stops the job where the ranks list different objects."""
         index = self.index()
         # A loaded listing is compared in a round of its own: not every rank may have asked for the present one before.
-        name = str(self) if self._digest is None else f"{self}@{self._digest}"
-        _agree.agree(name, world, index.digest, len(index))
+        which = self._agreed_as if self._digest is None else f"{self._agreed_as}@{self._digest}"
+        _agree.agree(str(self), world, index.digest, len(index), which)
 
     def plan(self, loop: Loop, shuffle: Shuffle, tail: str) -> Plan:
         self.agree(loop.world)

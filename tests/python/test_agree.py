@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import millrace
 from millrace import _agree, _torch, _worker
-from tests.python.conftest import Folder
+from tests.python.conftest import Folder, MakeFolder
 
 
 @pytest.fixture
@@ -117,6 +117,29 @@ def test_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
     _agree.agree("train", 2, "aa", 1)  # no process group
     be_another_rank()
     _agree.agree("train", 2, "bb", 1)
+
+
+def test_lists_of_objects_are_compared_with_themselves(
+    group: None, socket: str, folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank may read one that the others do not; each may have its own."""
+    monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+    objects = folder(40)
+    uris = [f"file://{name}" for name in objects.names]
+
+    def read(some: list[str]) -> None:
+        ds = millrace.MapDataset.from_objects(some)
+        assert len(list(millrace.DataLoader(ds, batch_size=4, sampler=range(4), collate_fn=len))) == 1
+
+    read(uris[:10])
+    read(uris[10:30])
+    be_another_rank()
+    read(uris[9::-1])
+    read(uris[30:])
+    be_another_rank()
+    source = millrace.MapDataset.from_objects(uris[:10])._source
+    with pytest.raises(millrace.Error, match=r"a list of objects: rank 0 .*the nodes would train on different data"):
+        _agree.agree(str(source), 2, "of other versions", 10, source._agreed_as)
 
 
 @pytest.mark.parametrize("kind", ["iterable", "map", "sampler"])
