@@ -172,6 +172,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """{digest, seed, epoch, cursor, shuffle}: what the loop has been given. Taken at the same step, any rank's
         serves all."""
         self._warn_of_trainer(sys._getframe(1))
+        if self._batch_source.progress.cursor > 0:
+            self._batch_source.check_listing()
         return self._batch_source.state()
 
     def stats(self) -> dict[str, Any]:
@@ -200,6 +202,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues where the loop was when the state was taken, over the listing of that time."""
         self._batch_source.load(state)
+        self._batch_source.note_listing()
         self._warn_of_trainer(sys._getframe(1))
 
     def _warn_of_trainer(self, caller: FrameType) -> None:
@@ -269,7 +272,10 @@ class _Iteration(Iterator[Any]):
     def __init__(self, source: _BatchSource, inner: Transported, meter: _timing.LoopMeter, epochs: Epochs) -> None:
         self._batch_source, self._meter, self._epochs = source, meter, epochs
         self._serial = source.progress.begin()
+        if source.progress.cursor > 0:
+            source.check_listing()
         self._steps = source.begin()
+        source.note_listing()
         self._step = 0
         self._in_next = False
         self._failure = ""  # what has ended it, until that was said
@@ -305,6 +311,7 @@ class _Iteration(Iterator[Any]):
         assert self._batches is not None
         progress = self._batch_source.progress
         progress.check(self._serial)
+        self._batch_source.check_listing()
         asked, place = self._meter.ask(), progress.place()
         try:
             with _trace.span("millrace: wait for a batch"):
@@ -407,6 +414,7 @@ class _BatchSource:
 
     progress: Progress
     _dataset: IterableDataset | MapDataset
+    _listing: tuple[int, str] | None = None  # number and digest of the one that the cursor counts in
 
     def client(self) -> Client:
         """This process's connection to the supervisor."""
@@ -422,6 +430,21 @@ class _BatchSource:
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         raise NotImplementedError
+
+    def note_listing(self) -> None:
+        """The cursor counts in the listing that the data set reads now."""
+        source = self._dataset._source
+        self._listing = source.number, source.index().digest
+
+    def check_listing(self) -> None:
+        """RuntimeError if the data set reads another one than the cursor counts in."""
+        source = self._dataset._source
+        if self._listing is None or source.number == self._listing[0] or source.index().digest == self._listing[1]:
+            return
+        raise RuntimeError(
+            "a state of another listing was loaded into the data set meanwhile, by another loader of it or by itself: "
+            "what this loader has left of the epoch is not in that one. Give each loader a data set of its own"
+        )
 
     def begin(self) -> int | None:
         """Prepares an iteration at progress's epoch and cursor; its steps, None where a sampler has no length."""

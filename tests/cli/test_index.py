@@ -305,6 +305,34 @@ def test_a_resume_from_the_index_of_the_data_set(
     assert sum(len(batch) for batch in loader) == OBJECTS
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_another_loader_of_the_data_set_loads_an_older_listing(
+    serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """What this one has left of the epoch is counted in the listing that it began with."""
+    config = write_config(tmp_path / "c.toml", f"file://{folder}/")
+    server = serve(config)
+    digest = dataset_of(server)["digest"]
+    wait_for(lambda: len(cached(cache)) == 1, "not cached")
+    server.stop()
+    (folder / "zzz").write_bytes(b"grown")
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    ds = millrace.MapDataset("train")
+    train = millrace.DataLoader(ds, batch_size=4, shuffle=True, num_workers=workers, collate_fn=len)
+    other = millrace.DataLoader(ds, batch_size=4, collate_fn=len)
+    steps = iter(train)
+    next(steps)
+    place = train.state_dict()
+    other.load_state_dict({"digest": digest, "seed": 0, "epoch": 0, "cursor": 0})
+    for use in (lambda: next(steps), train.state_dict):
+        with pytest.raises(RuntimeError, match="Give each loader a data set of its own"):
+            use()
+    assert sum(other) == OBJECTS
+    train.load_state_dict(place)
+    assert sum(train) == OBJECTS + 1 - 4
+
+
 def test_a_resume_over_an_explicit_list(
     serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,12 +88,10 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         """Takes note of what has ended: all saves (wait), or that to one place, are waited for. Raises the first
         failure, and logs the others."""
         ended = [each for each in self._saves.items() if wait or each[0] == earlier or each[1].done()]
-        for _, save in ended:
-            save.exception()  # waits: Ctrl-C in it forgets no save
+        errors = [save.exception() for _, save in ended]  # waits: Ctrl-C in it forgets no save
         failure: BaseException | None = None
-        for place, save in ended:
+        for (place, save), error in zip(ended, errors):
             del self._saves[place]
-            error = save.exception()
             if error is not None and failure is not None:
                 log.error("the save of %s failed too: %s", save.uri, error)
             failure = failure or error
