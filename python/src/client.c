@@ -126,20 +126,25 @@ static PyObject *client_check(Client *self, PyObject *ignored)
 
 /* ---- data sets ---- */
 
-/* A malloc'ed array of the UTF-8 texts of a tuple of str, which must outlive it. */
-static const char **texts_of(PyObject *tuple)
+/* A malloc'ed array of the names of a tuple of str; the bytes lie in *kept, a new tuple, which must outlive it. */
+static const char **texts_of(PyObject *tuple, PyObject **kept)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
     const char **texts = calloc((size_t)count + 1, sizeof(*texts));
-    if (!texts)
-        PyErr_NoMemory();
-    for (Py_ssize_t i = 0; texts && i < count; i++) {
-        if (!(texts[i] = PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, i)))) {
-            free(texts);
-            texts = NULL;
+    *kept = texts ? PyTuple_New(count) : PyErr_NoMemory();
+    for (Py_ssize_t i = 0; *kept && i < count; i++) {
+        PyObject *bytes = NULL;
+        if (!ring_name_bytes(PyTuple_GET_ITEM(tuple, i), &bytes)) {
+            Py_CLEAR(*kept);
+            break;
         }
+        PyTuple_SET_ITEM(*kept, i, bytes);
+        texts[i] = PyBytes_AS_STRING(bytes);
     }
-    return texts;
+    if (*kept)
+        return texts;
+    free(texts);
+    return NULL;
 }
 
 /* The Opened that a data set goes into, which may be NULL. */
@@ -181,7 +186,8 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
         (known && ring_uint64(known, &id)))
         return NULL;
     const char **texts = NULL;
-    if (uris && !(texts = texts_of(uris)))
+    PyObject *kept = NULL;
+    if (uris && !(texts = texts_of(uris, &kept)))
         return NULL;
     struct mr_to_open what = {.known = known ? &id : NULL,
                               .names_fd = names_fd,
@@ -192,6 +198,7 @@ static PyObject *client_open_dataset(Client *self, PyObject *args, PyObject *kwa
                               .nth = nth};
     PyObject *opened = open_dataset(self, &what, into);
     free(texts);
+    Py_XDECREF(kept);
     return opened;
 }
 
@@ -278,21 +285,24 @@ static PyObject *client_range_reader(Client *self, PyObject *args)
 {
     PyObject *index_object;
     unsigned long long dataset, object;
-    const char *label;
+    PyObject *label = NULL, *reader = NULL;
     int exact = 0;
-    if (!PyArg_ParseTuple(args, "KOKs|p:range_reader", &dataset, &index_object, &object, &label, &exact))
+    if (!PyArg_ParseTuple(args, "KOKO&|p:range_reader", &dataset, &index_object, &object, ring_name_bytes, &label,
+                          &exact))
         return NULL;
     struct ring_state *state = ring_state_of(Py_TYPE(self));
     struct ring_index *index = ring_index_of(state, index_object);
-    if (!index || ring_client_begin(self))
-        return NULL;
-    uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
-    ring_client_end(self);
-    if (block_bytes == 0) {
-        PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", mr_dataset_number(dataset));
-        return NULL;
+    if (index && ring_client_begin(self) == 0) {
+        uint64_t block_bytes = mr_client_dataset_block(self->client, dataset);
+        ring_client_end(self);
+        if (block_bytes == 0)
+            PyErr_Format(PyExc_ValueError, "data set %u is not read by ranges", mr_dataset_number(dataset));
+        else
+            reader = ring_range_new(state, (PyObject *)self, dataset, block_bytes, exact, index, object,
+                                    PyBytes_AS_STRING(label));
     }
-    return ring_range_new(state, (PyObject *)self, dataset, block_bytes, exact, index, object, label);
+    Py_DECREF(label);
+    return reader;
 }
 
 static PyObject *client_dataset_listed(Client *self, PyObject *arg)
@@ -434,20 +444,25 @@ static PyObject *client_open_lane(Client *self, PyObject *args, PyObject *kwargs
 static PyObject *client_open_writer(Client *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"uri", "if_absent", "sharers", NULL};
-    const char *uri;
+    PyObject *uri = NULL;
     int if_absent = 0;
     unsigned sharers = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s|pI:open_writer", names, &uri, &if_absent, &sharers) ||
-        ring_client_begin(self))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&|pI:open_writer", names, ring_name_bytes, &uri, &if_absent,
+                                     &sharers))
         return NULL;
+    if (ring_client_begin(self)) {
+        Py_DECREF(uri);
+        return NULL;
+    }
     struct mr_ckpt_writer opened;
     int rc;
     Py_BEGIN_ALLOW_THREADS
-        rc = mr_client_open_writer(self->client, uri, if_absent, sharers, &opened);
+        rc = mr_client_open_writer(self->client, PyBytes_AS_STRING(uri), if_absent, sharers, &opened);
     Py_END_ALLOW_THREADS
     if (!rc)
         self->writers++;
     ring_client_end(self);
+    Py_DECREF(uri);
     if (!rc)
         return ring_writer_new(ring_state_of(Py_TYPE(self)), (PyObject *)self, &opened);
     if (mr_error_code() != MR_E_BUSY)

@@ -34,6 +34,8 @@ struct ring_state { /* module state */
 };
 /* The state of the module that made this type: borrowed. */
 struct ring_state *ring_state_of(PyTypeObject *type);
+/* A converter ("O&"): *out, a new bytes, is a name as a store or file system has it, also where it is not UTF-8. */
+int ring_name_bytes(PyObject *text, void *out);
 /* Raises the Python exception of the thread's mr_error (millrace._errors.from_code). Always NULL. */
 PyObject *ring_raise(void);
 /* A warning in the log of the Python package; "": nothing. An exception that is set stays as it is. */

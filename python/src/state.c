@@ -133,3 +133,26 @@ int ring_uint32(PyObject *object, uint32_t *value)
     *value = (uint32_t)number;
     return 0;
 }
+
+int ring_name_bytes(PyObject *text, void *out)
+{
+    PyObject **bytes = out;
+    if (!text) {
+        Py_CLEAR(*bytes);
+        return 1;
+    }
+    if (!PyUnicode_Check(text)) {
+        PyErr_Format(PyExc_TypeError, "a name is a str, not %s", Py_TYPE(text)->tp_name);
+        return 0;
+    }
+    PyObject *made = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+    if (!made)
+        return 0;
+    if (strlen(PyBytes_AS_STRING(made)) != (size_t)PyBytes_GET_SIZE(made)) {
+        PyErr_SetString(PyExc_ValueError, "embedded null character");
+        Py_DECREF(made);
+        return 0;
+    }
+    *bytes = made;
+    return Py_CLEANUP_SUPPORTED;
+}

@@ -32,22 +32,24 @@ static enum mr_span span_of(const char *kind)
 PyObject *ring_trace(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"kind", "began_ns", "object", "bytes", "text", NULL};
-    const char *kind, *text = NULL;
+    const char *kind;
+    PyObject *text = NULL;
     long long began_ns;
     unsigned long long object = 0, bytes = 0;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sL|KKz:trace", names, &kind, &began_ns, &object, &bytes, &text))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sL|KKO&:trace", names, &kind, &began_ns, &object, &bytes,
+                                     ring_name_bytes, &text))
         return NULL;
     enum mr_span span = span_of(kind);
-    if (span == MR_SPAN_NONE) {
+    if (span == MR_SPAN_NONE)
         PyErr_Format(PyExc_ValueError, "there is no kind of span %s", kind);
-        return NULL;
-    }
-    mr_trace_emit(
-        &(struct mr_trace_record){
-            .kind = span, .begin_ns = began_ns, .end_ns = mr_clock_mono_ns(), .object = object, .bytes = bytes},
-        text);
-    Py_RETURN_NONE;
+    else
+        mr_trace_emit(
+            &(struct mr_trace_record){
+                .kind = span, .begin_ns = began_ns, .end_ns = mr_clock_mono_ns(), .object = object, .bytes = bytes},
+            text ? PyBytes_AS_STRING(text) : NULL);
+    Py_XDECREF(text);
+    return span == MR_SPAN_NONE ? NULL : Py_NewRef(Py_None);
 }
 
 PyObject *ring_trace_made(PyObject *module, PyObject *times)

@@ -7,6 +7,7 @@ import gc
 import gzip
 import io
 import json
+import os
 import pickle
 import random
 import tarfile
@@ -19,6 +20,7 @@ import pytest
 import torch
 
 import millrace
+from millrace import fs
 from tests.devstore.s3 import client
 
 from .helpers import reads_alike
@@ -307,3 +309,19 @@ def test_a_local_file(stores: Stores, tmp_path: Path) -> None:
     with millrace.open(f"file://{tmp_path}/x.json", "r") as file:
         assert json.load(file) == LINES
     assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == LINES
+
+
+def test_a_local_name_that_is_not_utf8(stores: Stores, tmp_path: Path) -> None:
+    folder = os.fsdecode(bytes(tmp_path) + b"/fol\xffder")
+    Path(folder).mkdir()
+    name = folder + os.fsdecode(b"/na\xfeme")
+    with millrace.open(f"file://{name}", "wb") as out:
+        out.write(b"data")
+    assert Path(name).read_bytes() == b"data"
+    with millrace.open(f"file://{name}") as file:
+        assert file.read() == b"data" and file.name == f"file://{name}"
+    system = fs.LocalFileSystem()
+    assert system.find(folder) == [name]
+    assert system.cat_ranges([name, f"{folder}/none"], 0, 2)[0] == b"da"
+    dataset = millrace.MapDataset(f"file://{folder}/")
+    assert dataset.objects[0][0] == name and bytes(dataset[0]) == b"data"
