@@ -33,7 +33,7 @@ READ_ALL = """
 # Quick repeats, and few of them: giving up is decided by their number, not by the time that they took.
 IMPATIENT = "[retry]\nbase_ms = 10\ncap_ms = 100\nattempts = 4\n"
 # Only where the store stalls: on a busy machine a good answer may take its time.
-STALLING = "[http]\nstall_timeout_ms = 1000\n"
+STALLING = "[http]\nstall_timeout_ms = 2000\n"
 
 
 def python(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

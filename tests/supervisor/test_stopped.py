@@ -20,7 +20,7 @@ from .test_workers import MakeProgram, with_worker
 
 __all__ = ["with_worker"]  # a fixture
 
-SILENCE_MS = 3000  # longer than a supervisor and its workers are without CPU on a busy machine
+SILENCE_MS = 5000  # longer than a supervisor and its workers are without CPU on a busy machine
 MIB = 1 << 20
 
 
