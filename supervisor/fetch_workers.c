@@ -66,10 +66,11 @@ static bool is_waiting(const struct mr_dataset *dataset)
     return dataset && dataset->admitted && dataset->state == MR_DATASET_LISTING;
 }
 
-static bool any_waiting(const struct mr_supervisor *s)
+/* Whether a data set waits for memory, or is READY and has lost it with a division. */
+static bool any_without_memory(const struct mr_supervisor *s)
 {
     for (unsigned i = 0; i < MR_DATASETS_MAX; i++)
-        if (is_waiting(s->datasets[i]))
+        if (is_waiting(s->datasets[i]) || (s->datasets[i] && s->datasets[i]->state == MR_DATASET_READY))
             return true;
     return false;
 }
@@ -389,7 +390,7 @@ static bool settle_memory(struct mr_supervisor *s)
 {
     struct mr_fetch_workers *f = &s->fetch_workers;
     bool changed = false;
-    if (f->state == MR_ARENAS_NONE && any_waiting(s) && !any_process(s)) {
+    if (f->state == MR_ARENAS_NONE && any_without_memory(s) && !any_process(s)) {
         fetch_workers_begin(s); /* not before the workers of an abandoned division have ended */
         changed = true;
     }

@@ -178,8 +178,8 @@ class Source:
         # The defaults of the TOML for a reader that names none; enums of shm/control/config.h.
         self.tail, self.on_error = TAILS[tail], POLICIES[on_error]
         self._connection = connection
-        # What the ranks know it by: one list is not another, in whatever order its names are.
-        self._agreed_as = f"{len(uris)} {sum(map(zlib.crc32, map(os.fsencode, uris))):x}" if objects else ""
+        # One list is not another, in whatever order its names are.
+        self._listed_as = f"{len(uris)} {sum(map(zlib.crc32, map(os.fsencode, uris))):x}" if objects else ""
         if objects:
             self._uris = ()  # a long list is not pickled with it: the supervisor has it
 
@@ -351,11 +351,13 @@ class Source:
         counted from now on."""
         return self.connection().client.batches(descriptor)
 
-    def agree(self, world: int) -> None:
-        """Stops the job where the ranks list different objects."""
+    def agree(self, world: int, by_number: bool = False) -> None:
+        """Stops the job where the ranks list different objects. by_number: what is read of them is each rank's own
+        choice, and so is a list of objects: only those who have the same one compare it."""
         index = self.index()
         # A loaded listing is compared in a round of its own: not every rank may have asked for the present one before.
-        which = self._agreed_as if self._digest is None else f"{self._agreed_as}@{self._digest}"
+        which = self._listed_as if by_number else ""
+        which += "" if self._digest is None else f"@{self._digest}"
         _agree.agree(str(self), world, index.digest, len(index), which)
 
     def plan(self, loop: Loop, shuffle: Shuffle, tail: str) -> Plan:

@@ -12,7 +12,7 @@ log = logging.getLogger("millrace")
 class Error(OSError):
     """Something that millrace was asked for failed; the text names what, for which object, and what to do."""
 
-    _of_the_store = False  # no connection, or no answer but 408, 429 and 5xx: any other object would fail alike
+    _code = 0  # of the C side
 
 
 class ChangedError(Error):
@@ -38,7 +38,7 @@ _CLASSES: dict[int, type[Exception]] = {
 }
 
 
-_OF_THE_STORE = (9, 10, 11)  # network, timeout, busy
+NETWORK, TIMEOUT, BUSY = 9, 10, 11  # what is repeated until retry.deadline_ms
 _NO_MEMORY = 12
 
 
@@ -67,8 +67,8 @@ def warn_often(kind: str, text: str, *values: object) -> None:
 def from_code(code: int, text: str) -> Exception:
     """The exception for an error of the C side."""
     error = _CLASSES.get(code, Error)(text)
-    if code in _OF_THE_STORE and isinstance(error, Error):
-        error._of_the_store = True
+    if isinstance(error, Error):
+        error._code = code
     if code == _NO_MEMORY and isinstance(error, OSError):  # the code stands for memory, descriptors, room of any kind
         error.errno = errno.ENOSPC if "No space left on device" in text else errno.ENOMEM
     return error

@@ -9,7 +9,6 @@ from typing import Any
 # Of s3fs and gcsfs: which store, and as whom. Each with what says no more than is so anyway, beside None, False and {}.
 _STORE: dict[str, tuple[object, ...]] = {
     "access": ("full_control",),
-    "anon": (),
     "client_kwargs": (),
     "config_kwargs": (),
     "endpoint_url": (),

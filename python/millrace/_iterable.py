@@ -199,8 +199,11 @@ class IterableDataset(Dataset):
                 "this worker reads the listing that the data set had when it began, and a state of another one was "
                 "loaded since: without persistent_workers, or in a new DataLoader, workers begin anew"
             )
-        if put is not None and not required:  # set_epoch may have been before the job's process group
-            put = put._replace(rank=loop.rank, world=loop.world)
+        if put is not None and not required:
+            if (put.rank, put.world) == (0, 1):  # set_epoch may have been before the job's process group
+                put = put._replace(rank=loop.rank, world=loop.world)
+            if _torch.worker() is not None:
+                self._progress.follow(put)  # so that the state of a worker that lives on has it too
         transform = self._delivered if self._source.is_samples() or self._transform is not None else None
         loop = put or loop
         return Stream(lane, self._plan(loop, tail), transform, self._on_error, self._error_of, loop)

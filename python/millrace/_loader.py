@@ -623,7 +623,7 @@ class _UserSampled(_BatchSource):
         self._skip = self.progress.cursor
         if self._skip > 0:
             self._draws.repeat()
-        self._dataset._source.agree(_arguments.resolve_rank(None, None)[1])
+        self._dataset._source.agree(_arguments.resolve_rank(None, None)[1], by_number=True)
         try:
             return self.steps()
         except TypeError:  # a sampler without a length, such as an endless one

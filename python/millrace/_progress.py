@@ -11,7 +11,7 @@ from ._ring import Index
 from ._shuffle import MAX_BLOCK, MAX_MIX
 
 if TYPE_CHECKING:
-    from ._connection import Source
+    from ._connection import Loop, Source
 
 MAX_EPOCH = (1 << 63) - 1
 LIMITS = {"seed": (0, MAX_SEED), "block": (1, MAX_BLOCK), "mix": (1, MAX_MIX)}
@@ -77,6 +77,11 @@ class Progress:
         self.epoch = epoch
         self._begun = False
         self.serial += 1
+
+    def follow(self, loop: Loop) -> None:
+        """Stands where the loop's process does."""
+        self.epoch, self.cursor, self.seed = loop.epoch, loop.cursor, loop.seed
+        self.blocks = (loop.block, loop.mix) if loop.block else None
 
     def state(self, digest: str, blocks: tuple[int, int] = (0, 0)) -> dict[str, Any]:
         """blocks: the data set's own, or (0, 0) where it is not shuffled in blocks."""

@@ -12,7 +12,6 @@ register() makes gs:// and s3:// come here too. docs/files.md says what each cal
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import secrets
 import shutil
@@ -34,10 +33,11 @@ try:
 except ImportError as error:
     raise ImportError("millrace.fs needs fsspec: pip install fsspec") from error
 
-from ._errors import Error, SupervisorGone
-from ._file import File, TextFile, WholeOrNothing, create, file_connection
+from ._errors import BUSY, NETWORK, TIMEOUT, Error, SupervisorGone
+from ._file import File, TextFile, create, file_connection
 from ._file import open as open_file
 from ._fs_options import check_content, check_store, check_version
+from ._fs_output import Compressed, FileTransaction, Output
 from ._looked_up import LookedUp, Range
 from .checkpoint import _changes, _objects
 
@@ -79,6 +79,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     scheme: str
     protocol: tuple[str, ...]
     root_marker = ""
+    transaction_type = FileTransaction
 
     def __init__(
         self, *args: Any, listings_expiry_time: float | None = LISTINGS_EXPIRY_S, **storage_options: Any
@@ -308,7 +309,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         before = b""
         if mode == "ab" and self.isfile(path):  # small files, such as a CSV log: they are written anew
             before = self.cat_file(path)
-        out = _Output(create(uri, mode == "xb", None if autocommit else TRANSACTION_WAIT_S), autocommit)
+        out = Output(create(uri, mode == "xb", None if autocommit else TRANSACTION_WAIT_S), autocommit)
         out.write(before)
         return out
 
@@ -323,7 +324,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             return super().open(path, mode, **kwargs)
         compression = get_compression(path, kwargs.pop("compression", None))
         out = super().open(path, mode, **kwargs)
-        return out if compression is None else _Compressed(compr[compression](out, mode="w"), out)
+        return out if compression is None else Compressed(compr[compression](out, mode="w"), out)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         """The bytes of an object, or of a slice of it."""
@@ -641,59 +642,6 @@ class LocalFileSystem(FileSystem):
         return any(Path(folder).is_symlink() for folder in islice(folders, 1, None))
 
 
-class _Output(WholeOrNothing, io.BufferedWriter):
-    """A file that becomes an object by its close, or by the commit of fsspec's transaction."""
-
-    def __init__(self, raw: Any, autocommit: bool) -> None:
-        super().__init__(raw)
-        self._autocommit = autocommit
-        self._has_end = False
-
-    def _publish(self) -> None:
-        self._has_end = True
-        if self._autocommit:
-            self.commit()
-
-    def commit(self) -> None:
-        if not self._has_end:  # text and compressed bytes may be on their way to it
-            raw: Any = self.raw
-            raw.abort()
-            raise ValueError(f"{raw.uri}: it was not closed before the end of its transaction, and is not written")
-        io.BufferedWriter.close(self)
-
-    def abort(self) -> None:
-        raw: Any = self.raw
-        raw.abort()
-
-    discard = abort
-
-
-class _Compressed(WholeOrNothing, io.BufferedIOBase):
-    """What is written goes through a codec into the object, which ends with it."""
-
-    def __init__(self, codec: Any, out: _Output) -> None:
-        self._codec, self._out = codec, out
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._out.closed)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        return int(self._codec.write(data))
-
-    def _end(self) -> None:
-        self._codec.close()
-
-    def _publish(self) -> None:
-        self._out.close()
-
-    def abort(self) -> None:
-        self._out.abort()
-
-
 def _groups(slices: list[_Slice]) -> Iterator[list[_Slice]]:
     """Those of one bucket that are looked up together."""
     by_bucket = sorted(slices, key=lambda each: each[1].split("/", 3)[2])
@@ -706,18 +654,31 @@ def _groups(slices: list[_Slice]) -> Iterator[list[_Slice]]:
 def _looked_up(group: list[_Slice]) -> Iterator[tuple[LookedUp | Exception, list[_Slice]]]:
     """All of a group, which the caller closes; where one is not to be had, by halves, down to that one's error.
 
-    A store that gives no answer is asked once: each time takes it retry.deadline_ms."""
+    A store that gives no answer is not asked for each: every time takes it retry.deadline_ms."""
     try:
         found = LookedUp(file_connection(), [uri for _, uri, _ in group])
     except (OSError, ValueError) as error:
-        of_all = isinstance(error, Error) and (error._of_the_store or isinstance(error, SupervisorGone))
-        if of_all or len({uri for _, uri, _ in group}) == 1:
+        if len({uri for _, uri, _ in group}) == 1 or _is_of_all(error, group):
             yield error, group
         else:
             yield from _looked_up(group[: len(group) // 2])
             yield from _looked_up(group[len(group) // 2 :])
         return
     yield found, group
+
+
+def _is_of_all(error: Exception, group: list[_Slice]) -> bool:
+    """Whether the others would fail alike: the store cannot be reached, or another object has no better answer."""
+    if isinstance(error, SupervisorGone) or not isinstance(error, Error):
+        return isinstance(error, SupervisorGone)
+    if error._code not in (TIMEOUT, BUSY):
+        return error._code == NETWORK
+    other = next((uri for _, uri, _ in group if uri not in str(error)), group[-1][1])
+    try:
+        LookedUp(file_connection(), [other]).close()
+    except (OSError, ValueError) as again:
+        return isinstance(again, Error) and again._code in (NETWORK, TIMEOUT, BUSY, error._code)
+    return False
 
 
 def _read(found: LookedUp, group: list[_Slice]) -> Iterator[tuple[int, bytes | Exception]]:

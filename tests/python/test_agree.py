@@ -137,9 +137,15 @@ def test_lists_of_objects_are_compared_with_themselves(
     read(uris[9::-1])
     read(uris[30:])
     be_another_rank()
+    said = r"a list of objects: rank 0 .*the nodes would train on different data"
     source = millrace.MapDataset.from_objects(uris[:10])._source
-    with pytest.raises(millrace.Error, match=r"a list of objects: rank 0 .*the nodes would train on different data"):
-        _agree.agree(str(source), 2, "of other versions", 10, source._agreed_as)
+    with pytest.raises(millrace.Error, match=said):
+        _agree.agree(str(source), 2, "of other versions", 10, source._listed_as)
+    # In the loader's own order each rank reads its part of one list.
+    iter(millrace.DataLoader(millrace.MapDataset.from_objects(uris[:10]), batch_size=4))
+    be_another_rank()
+    with pytest.raises(millrace.Error, match=said):
+        iter(millrace.DataLoader(millrace.MapDataset.from_objects(uris[10:20]), batch_size=4))
 
 
 @pytest.mark.parametrize("kind", ["iterable", "map", "sampler"])

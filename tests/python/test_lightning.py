@@ -10,6 +10,8 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -384,13 +386,20 @@ def test_ctrl_c_in_the_wait_for_a_save_forgets_no_save(kind: str) -> None:
     else:
         io: Any = CheckpointIO()
         io._saves["gs://bucket/a"], settle = pending, io.teardown
+
+    def strike() -> None:
+        while not (pending._waiters or pending._condition._waiters):  # type: ignore[attr-defined]
+            time.sleep(0.01)  # until it is waited for
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            settle()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            struck = pool.submit(strike)
+            with pytest.raises(KeyboardInterrupt):
+                settle()
+            struck.result()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     pending.set_exception(OSError("it is lost"))
     with pytest.raises(OSError, match="it is lost"):

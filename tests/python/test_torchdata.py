@@ -38,6 +38,24 @@ def test_a_resume_repeats_and_loses_nothing(socket: str, hundred: Folder, batch_
         assert list(again) == whole, "the next iteration is a whole one"
 
 
+def test_workers_that_live_on(socket: str, hundred: Folder) -> None:
+    def make() -> Any:
+        ds = millrace.IterableDataset(hundred.uri, shuffle=True, batch_size=8, transform=name_of)
+        return StatefulDataLoader(ds, batch_size=None, num_workers=2, collate_fn=keep, persistent_workers=True)
+
+    first = make()
+    for epoch in range(3):
+        first.dataset.set_epoch(epoch)
+        steps = iter(first)
+        seen = [next(steps) for _ in range(5)]
+        state = first.state_dict()
+        rest = list(steps)
+        again = make()
+        again.load_state_dict(state)
+        assert list(again) == rest
+        assert [name for batch in seen + rest for name in batch] == model_order(first.dataset, 0, epoch)
+
+
 def test_an_epoch_that_was_set(socket: str, hundred: Folder) -> None:
     first = loader_of(hundred.uri, 8, 0, millrace.IterableDataset)
     first.dataset.set_epoch(3)

@@ -204,8 +204,8 @@ static int refuse_fips(const struct s3_store *store, const struct mr_aws_setting
         return 0;
     mr_error_set(MR_E_CONFIG,
                  "AWS_USE_FIPS_ENDPOINT, or the profile's use_fips_endpoint, is set: name that host as [s3] endpoint "
-                 "(https://s3-fips.%.40s.amazonaws.com), or unset it",
-                 region ? region : REGION);
+                 "(https://s3%s-fips%s%s.%.40s.amazonaws.com), or unset it",
+                 store->zone[0] ? "express" : "", store->zone[0] ? "-" : "", store->zone, region ? region : REGION);
     return -1;
 }
 

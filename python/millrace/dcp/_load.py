@@ -90,11 +90,12 @@ class StorageReader(Located, storage.StorageReader):
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Each rank has read `.metadata` for itself: ChangedError where these are of two saves."""
-        for rank, plan in enumerate(plans):
-            if plan.storage_data != plans[0].storage_data:
+        read = [(rank, plan.storage_data) for rank, plan in enumerate(plans) if plan.storage_data]
+        for rank, digest in read:
+            if digest != read[0][1]:
                 raise ChangedError(
-                    f"loading {self._uri}: rank {rank} read another {metadata_name(None)} than rank 0: the checkpoint "
-                    "was saved again meanwhile: load it again"
+                    f"loading {self._uri}: rank {rank} read another {metadata_name(None)} than rank {read[0][0]}: the "
+                    "checkpoint was saved again meanwhile: load it again"
                 )
         return plans
 

@@ -514,6 +514,8 @@ START_TEST(fips_is_not_dropped_in_silence)
     ck_assert_ptr_null(open_at("bucket", &options));
     ck_assert_int_eq(mr_error_code(), MR_E_CONFIG);
     ck_assert_ptr_nonnull(strstr(mr_error_text(), "https://s3-fips.us-gov-west-1.amazonaws.com"));
+    ck_assert_ptr_null(open_at("bucket--usw2-az1--x-s3", &options));
+    ck_assert_ptr_nonnull(strstr(mr_error_text(), "https://s3express-fips-usw2-az1.us-west-2.amazonaws.com"));
     setenv("AWS_ENDPOINT_URL_S3", "https://s3-fips.us-gov-west-1.amazonaws.com", 1);
     struct mr_store *named = open_at("bucket", &options);
     ck_assert_ptr_nonnull(named);
