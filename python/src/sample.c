@@ -6,6 +6,13 @@
 #include "base/error.h"
 #include "shm/index/sample.h"
 
+/* What each sample has beside its members (millrace/_sample.py). */
+static bool is_of_sample(PyObject *suffix)
+{
+    return PyUnicode_CompareWithASCIIString(suffix, "__key__") == 0 ||
+           PyUnicode_CompareWithASCIIString(suffix, "__url__") == 0;
+}
+
 /* Adds suffix: (offset, size). The suffix is lowercased; one that is there already is an error. */
 static int add_member(PyObject *members, const struct mr_tar_member *member, size_t key_length)
 {
@@ -19,6 +26,8 @@ static int add_member(PyObject *members, const struct mr_tar_member *member, siz
     Py_XDECREF(given);
     if (place) {
         rc = PyDict_Contains(members, lower);
+        if (rc == 0 && is_of_sample(lower))
+            rc = 1;
         if (rc == 1) {
             mr_error_set(MR_E_CORRUPT, "%.300s: its suffix is that of an earlier member of the sample", member->name);
             ring_raise();

@@ -351,4 +351,5 @@ enum mr_tar_event mr_tar_next(struct mr_tar *tar, const unsigned char *bytes, si
 void mr_tar_skip(struct mr_tar *tar, const struct mr_tar_member *member)
 {
     tar->at = member->data + padded(member->size);
+    tar->need = MR_TAR_BLOCK;
 }

@@ -520,14 +520,16 @@ def test_pax_headers_of_megabytes_and_global_ones(socket: str, tmp_path: Path) -
     assert len(millrace.MapDataset(str(path))) == 1
 
 
-def test_a_suffix_twice_in_one_sample(socket: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("twice", ["JPG", "__key__", "__URL__"])
+def test_a_suffix_twice_in_one_sample(socket: str, tmp_path: Path, twice: str) -> None:
+    """Also what each sample has: `sample["__key__"]`."""
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
-        for name in ("a.jpg", "b.jpg", "b.cls", "b.JPG", "c.jpg"):
+        for name in ("a.jpg", "b.jpg", "b.cls", f"b.{twice}", "c.jpg"):
             add(tar, name, b"1")
     ds = millrace.MapDataset(f"{tmp_path}/a.tar")
     assert ds[0].key == "a"
     words = "its suffix is that of an earlier member of the sample"
-    with pytest.raises(millrace.Error, match=f"a.tar: the sample 'b' cannot be taken apart: b.JPG: {words}"):
+    with pytest.raises(millrace.Error, match=f"a.tar: the sample 'b' cannot be taken apart: b.{twice}: {words}"):
         ds[1]
     rest = millrace.IterableDataset(f"{tmp_path}/a.tar", on_error="skip").batches(3)
     assert [sample.key for batch in rest for sample in batch] == ["a", "c"]

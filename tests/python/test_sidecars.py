@@ -248,6 +248,33 @@ def test_checksums_of_all_samples(millrace_bin: Path, monkeypatch: pytest.Monkey
         assert ds[2 * SAMPLES - 2]["jpg"] == samples[2 * SAMPLES - 2]["jpg"]
 
 
+def test_checksums_of_large_members_and_of_the_last_one(
+    millrace_bin: Path, devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Read in windows, however large a member is, also where the archive ends with the last one's data."""
+    bucket = tmp_path / "root" / "bucket"
+    bucket.mkdir(parents=True)
+    shard = bucket / "a.tar"
+    write_shard(shard, [{"__key__": b"%d" % i, "bin": bytes([i]) * 5_000_000} for i in range(3)])
+    last = members(shard)[-1]
+    os.truncate(shard, last.offset_data + last.size)
+    log = tmp_path / "log"
+    server = devstore("--root", tmp_path / "root", "--log", log)
+    Indexed(millrace_bin, tmp_path, "--checksums", uri="gs://bucket/a.tar", STORAGE_EMULATOR_HOST=server.url)
+    asked = [int(line.split()[-1]) for line in log.read_text().splitlines() if "alt=media" in line]
+    assert sum(asked) >= shard.stat().st_size and max(asked) <= 1 << 20
+    indexed = Indexed(millrace_bin, tmp_path, "--checksums", uri=f"file://{shard}")
+    status = shard.stat()
+    with shard.open("r+b") as file:
+        file.seek(-5, os.SEEK_END)
+        file.write(b"x")
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with indexed.opened(monkeypatch) as ds:
+        assert len(ds[1]["bin"]) == 5_000_000
+        with pytest.raises(millrace.Error, match=r"a\.tar"):
+            ds[2]
+
+
 def test_checksums_are_of_shards_and_need_a_place(millrace_bin: Path, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"x")
     for arguments, text in (

@@ -80,12 +80,13 @@ static int take_member(struct mr_shard_reader *r, const struct mr_tar_member *me
 
 static void got_window(void *arg, const struct mr_transfer_result *result);
 
-/* Bytes from `from` on into the window. */
+/* Bytes from `from` on into the window: so many, or up to the next header where that is near. */
 static int shard_reader_ask(struct mr_shard_reader *r, uint64_t from, size_t bytes)
 {
     struct mr_shards *s = r->shards;
-    uint64_t left = r->shard->size - from, needed = r->tar.at - from + r->tar.need;
-    bytes = bytes < needed ? (size_t)needed : bytes;
+    uint64_t left = r->shard->size - from, gap = r->tar.at - from, needed = gap + r->tar.need;
+    if ((gap < HOP_MIN || r->tar.extended) && bytes < needed)
+        bytes = (size_t)needed;
     bytes = bytes < left ? bytes : (size_t)left;
     if (r->room < bytes) {
         free(r->window);
@@ -381,6 +382,9 @@ static int end_of_shard(struct mr_shard_reader *r)
 {
     if (r->sidecar.count > 0 && mr_sidecar_end(&r->sidecar) != 0)
         return refuse_sidecar(r);
+    /* An archive that ends with the data of its last member: that may not have been read. */
+    if (r->shards->options.checksums && r->group.open && r->has_crc && r->member_end > r->start + r->length)
+        return ask_next(r);
     return end_shard(r);
 }
 

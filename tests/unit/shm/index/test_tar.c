@@ -149,6 +149,10 @@ START_TEST(more_is_asked_for_where_bytes_are_missing)
     ck_assert_uint_eq(tar.need, 512);
     ck_assert_uint_eq(tar.at, 512 + 1024);
     expect_member(&tar, path, 0, 2048, 5);
+    mr_tar_init(&tar, filled);
+    ck_assert_int_eq(mr_tar_next(&tar, archive, 512, &member), MR_TAR_MORE);
+    mr_tar_skip(&tar, &(struct mr_tar_member){.data = 2048, .size = 5}); /* by a sidecar */
+    ck_assert_uint_eq(tar.need, 512);
 }
 END_TEST
 
