@@ -131,7 +131,11 @@ static const char **texts_of(PyObject *tuple, PyObject **kept)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(tuple);
     const char **texts = calloc((size_t)count + 1, sizeof(*texts));
-    *kept = texts ? PyTuple_New(count) : PyErr_NoMemory();
+    if (!texts) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    *kept = PyTuple_New(count);
     for (Py_ssize_t i = 0; *kept && i < count; i++) {
         PyObject *bytes = NULL;
         if (!ring_name_bytes(PyTuple_GET_ITEM(tuple, i), &bytes)) {

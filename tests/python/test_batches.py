@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import faulthandler
 import functools
 import gc
 import json
@@ -558,8 +559,9 @@ def all_gone(processes: list[Path]) -> bool:
     return not any(alive(int(process.name)) for process in processes)  # where nobody reaps them they are zombies
 
 
-def program(seed: int, ready: Any) -> None:
+def program(seed: int, ready: Any, stacks: Path) -> None:
     """A training that goes on for ever: batches of changing sizes, of which the loop keeps the last few."""
+    faulthandler.register(signal.SIGUSR1, file=stacks.open("w"))
 
     class Endless(Numbers):
         def __len__(self) -> int:
@@ -577,19 +579,34 @@ def program(seed: int, ready: Any) -> None:
             ready.send([worker.pid for worker in made._iterator._workers])
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_the_trainer_is_killed(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.nightly),
+    ],  # docs/testing.md says why
+)
+def test_the_trainer_is_killed(number: signal.Signals, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Its workers end, those that wait for memory too."""
     for seed in range(2):
         ours, theirs = multiprocessing.Pipe(False)
-        trainer = multiprocessing.get_context("fork").Process(target=program, args=(seed, theirs))
+        stacks = tmp_path / f"stacks-{seed}"
+        trainer = multiprocessing.get_context("fork").Process(target=program, args=(seed, theirs, stacks))
         trainer.start()
         assert ours.poll(DEADLINE_S)
         workers = [Path(f"/proc/{pid}") for pid in ours.recv()]
         assert trainer.pid is not None
         os.kill(trainer.pid, number)
         trainer.join(DEADLINE_S)
-        assert trainer.exitcode not in (None, 0)
+        if trainer.exitcode is None:
+            os.kill(trainer.pid, signal.SIGUSR1)
+            wait_for(lambda: stacks.stat().st_size > 0, "it shows no stack")  # noqa: B023
+            status = Path(f"/proc/{trainer.pid}/status").read_text()  # of it the masks of signals
+            trainer.kill()
+            trainer.join()
+            raise AssertionError(f"it goes on: {stacks.read_text()}\n{status}\n{capfd.readouterr().err}")
+        assert trainer.exitcode != 0
         wait_for(functools.partial(all_gone, workers), "a worker lives on")
     capfd.readouterr()
 
