@@ -292,6 +292,23 @@ def test_known_shards_are_not_read_again(buckets: Buckets, monkeypatch: pytest.M
     assert read_all(second) == want
 
 
+def test_known_shards_are_found_among_many_indexes(
+    buckets: Buckets, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    use(buckets.supervisor("[list]\ncache_files = 100"), monkeypatch)
+    assert len(millrace.MapDataset("gs://bucket/train/{000..002}.tar")) == 75
+    wait_for(lambda: len(list(cache.glob("*.mri"))) == 1, "not cached")
+    tar = (buckets.root / "bucket/train/003.tar").read_bytes()
+    for i in range(40):  # of others, and younger
+        put(buckets.server.url, "bucket", f"others/{i:03}.tar", tar)
+        assert len(millrace.MapDataset(f"gs://bucket/others/{i:03}.tar")) == 25
+    wait_for(lambda: len(list(cache.glob("*.mri"))) == 41, "not cached")
+    before = buckets.shards_read()
+    use(buckets.supervisor(), monkeypatch)
+    assert len(millrace.MapDataset("gs://bucket/train/{000..002}.tar")) == 75
+    assert buckets.shards_read() == before
+
+
 def test_a_saved_index_of_samples(
     buckets: Buckets, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

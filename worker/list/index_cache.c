@@ -190,27 +190,7 @@ int mr_index_cache_find(const struct mr_config *config, const char *key, const c
     return best;
 }
 
-void mr_index_cache_each_of_shards(const struct mr_config *config, const struct mr_index_identity *identity,
-                                   void (*use)(void *arg, const struct mr_index_file *file, int fd), void *arg)
-{
-    char path[PATH_MAX];
-    DIR *dir = mr_index_cache_folder(config, path) == 0 ? opendir(path) : NULL;
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        struct mr_index_file file;
-        int fd = has_suffix(entry->d_name, MR_INDEX_FILE_SUFFIX) ? open_entry(dirfd(dir), entry->d_name, &file) : -1;
-        if (fd < 0)
-            continue;
-        if (file.shards > 0 && file.scheme == identity->scheme && strcmp(file.bucket, identity->bucket) == 0 &&
-            strcmp(file.endpoint, identity->endpoint) == 0)
-            use(arg, &file, fd);
-        mr_index_file_close(&file);
-        close(fd);
-    }
-    if (dir)
-        closedir(dir);
-}
-
-/* ---- bounds ---- */
+/* ---- all of them ---- */
 
 struct entry {
     char name[NAME_MAX + 1];
@@ -262,6 +242,38 @@ static struct entry *read_entries(DIR *dir, size_t *count)
         entries[(*count)++].bytes = (uint64_t)status.st_size;
     }
     return entries;
+}
+
+static int youngest_first(const void *a, const void *b)
+{
+    const struct entry *one = a, *two = b;
+    return (one->used_s < two->used_s) - (one->used_s > two->used_s);
+}
+
+void mr_index_cache_each_of_shards(const struct mr_config *config, const struct mr_index_identity *identity,
+                                   bool (*use)(void *arg, const struct mr_index_file *file, int fd), void *arg)
+{
+    char path[PATH_MAX];
+    size_t count = 0;
+    DIR *dir = mr_index_cache_folder(config, path) == 0 ? opendir(path) : NULL;
+    struct entry *entries = dir ? read_entries(dir, &count) : NULL;
+    if (entries)
+        qsort(entries, count, sizeof *entries, youngest_first);
+    bool more = true;
+    for (size_t i = 0; entries && i < count && more; i++) {
+        struct mr_index_file file;
+        int fd = open_entry(dirfd(dir), entries[i].name, &file);
+        if (fd < 0)
+            continue;
+        if (file.shards > 0 && file.scheme == identity->scheme && strcmp(file.bucket, identity->bucket) == 0 &&
+            strcmp(file.endpoint, identity->endpoint) == 0)
+            more = use(arg, &file, fd);
+        mr_index_file_close(&file);
+        close(fd);
+    }
+    free(entries);
+    if (dir)
+        closedir(dir);
 }
 
 /* `kept` stays whatever its size. */

@@ -46,11 +46,11 @@ int mr_index_cache_folder(const struct mr_config *config, char folder[PATH_MAX])
 int mr_index_cache_find(const struct mr_config *config, const char *key, const char *digest, const char *except,
                         struct mr_index_file *file);
 /*
- * Each cached index of samples of the same scheme, endpoint and bucket, whatever its prefixes: their shards need not be
- * read again where they are of the same version. The file and fd are the call's.
+ * Each cached index of samples of the same scheme, endpoint and bucket, whatever its prefixes, the youngest first: their
+ * shards need not be read again where they are of the same version. The file and fd are the call's. use: false ends it.
  */
 void mr_index_cache_each_of_shards(const struct mr_config *config, const struct mr_index_identity *identity,
-                                   void (*use)(void *arg, const struct mr_index_file *file, int fd), void *arg);
+                                   bool (*use)(void *arg, const struct mr_index_file *file, int fd), void *arg);
 /* Keeps an index, and removes what has become too much. 0 or -1. */
 int mr_index_cache_put(const struct mr_config *config, const char *key, const struct mr_index *index,
                        const struct mr_index_file_extra *extra);

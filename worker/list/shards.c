@@ -106,33 +106,62 @@ static int put_out(struct mr_shards *s, struct mr_shard *shard)
     return rc;
 }
 
-/* The one of a cached index, in the same version: false where there is none. */
+/* In the same version. */
+static bool has_shard(const struct mr_index *index, const struct mr_shard *shard, struct mr_index_shard *found)
+{
+    return mr_index_find_shard(index, shard->name, strlen(shard->name), found) == 0 &&
+           found->version == shard->version && found->size == shard->size;
+}
+
+/* The one of a cached index: false where there is none. */
 static bool find_known(const struct mr_shards *s, const struct mr_shard *shard, const struct mr_index **index,
                        struct mr_index_shard *found)
 {
     for (unsigned i = 0; i < s->known_count; i++) {
         *index = &s->known[i];
-        if (mr_index_find_shard(*index, shard->name, strlen(shard->name), found) == 0 &&
-            found->version == shard->version && found->size == shard->size)
+        if (has_shard(*index, shard, found))
             return true;
     }
     return false;
 }
 
-static void use_known(void *arg, const struct mr_index_file *file, int fd)
+/* Whether the index has a shard that those before it have not. */
+static bool is_of_use(const struct mr_shards *s, const struct mr_index *index)
+{
+    for (size_t i = s->unknown; i < s->count; i++) {
+        const struct mr_shard *shard = &s->items[i];
+        const struct mr_index *other;
+        struct mr_index_shard found;
+        if (has_shard(index, shard, &found) && !find_known(s, shard, &other, &found))
+            return true;
+    }
+    return false;
+}
+
+static bool use_known(void *arg, const struct mr_index_file *file, int fd)
 {
     struct mr_shards *s = arg;
-    if (s->known_count == MR_SHARDS_KNOWN || file->kind != s->options.source->version_kind ||
-        file->image_bytes > mr_memory_available_bytes() / 4) /* reading the shards again needs less */
-        return;
+    const struct mr_index *other;
+    struct mr_index_shard found;
+    while (s->unknown < s->count && find_known(s, &s->items[s->unknown], &other, &found))
+        s->unknown++;
+    if (s->unknown == s->count || s->known_count == MR_SHARDS_KNOWN)
+        return false;
+    if (file->kind != s->options.source->version_kind || file->image_bytes > s->known_bytes)
+        return true; /* reading the shards again needs less */
     int out = mr_index_memfd();
     struct mr_index *index = &s->known[s->known_count];
-    if (out >= 0 && mr_index_file_unpack(file, fd, out) == 0 && mr_index_map(index, out) == 0)
-        s->known_count++;
-    else
+    if (out < 0 || mr_index_file_unpack(file, fd, out) != 0 || mr_index_map(index, out) != 0) {
         mr_log_debug("a cached index of shards is not used: %s", mr_error_text());
+    } else if (is_of_use(s, index)) {
+        s->known_count++;
+        s->known_bytes -= file->image_bytes;
+    } else {
+        mr_index_close(index);
+    }
     if (out >= 0)
         close(out);
+    return true;
 }
 
 /* ---- all of them ---- */
@@ -254,6 +283,7 @@ struct mr_shards *mr_shards_new(const struct mr_shards_options *options)
 
 int mr_shards_start(struct mr_shards *s, const struct mr_index_identity *identity, const struct mr_config *config)
 {
+    s->known_bytes = mr_memory_available_bytes() / 4;
     if (s->options.checksums)
         s->sidecars = MR_SIDECARS_NONE;
     else

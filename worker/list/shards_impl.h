@@ -11,7 +11,7 @@
 #include "worker/list/sidecar.h"
 
 #define MR_SHARD_READERS 32 /* shards that are read at once: as many windows of memory */
-#define MR_SHARDS_KNOWN  16 /* cached indexes that are looked at */
+#define MR_SHARDS_KNOWN  16 /* cached indexes that are used */
 #define MR_SHARDS_WARNED 10 /* shards that get a line of their own */
 
 /* Whether there are sidecars: what the first shard has that needs one decides for all. */
@@ -62,6 +62,8 @@ struct mr_shards {
     struct mr_shard_reader readers[MR_SHARD_READERS];
     struct mr_index known[MR_SHARDS_KNOWN];
     unsigned known_count, warned;
+    size_t unknown;       /* the first shard that none of them has */
+    uint64_t known_bytes; /* that their images may have yet */
     enum mr_sidecars sidecars;
     size_t sidecar_kind; /* of SIDECARS_THERE */
     uint64_t done_bytes; /* of shards that are read */
