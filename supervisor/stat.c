@@ -196,9 +196,12 @@ static json_t *checkpoint_json(const struct mr_supervisor *s)
                      "waiting", (int)waiting_savers(s), "lost", (int)s->ckpt_lanes.lost, "writers", writers_json(s));
 }
 
+/* Also of slots that a later division has no use for: what they have done was billed. */
 static uint64_t sum_counter(const struct mr_supervisor *s, enum mr_worker_counter which)
 {
-    uint64_t sum = mr_fetch_workers_sum(s, which);
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < MR_PRODUCERS_MAX; i++)
+        sum += s->fetch_workers.workers[i].counters ? mr_counter_get(s->fetch_workers.workers[i].counters, which) : 0;
     for (unsigned i = 0; i < s->listing.worker_count; i++)
         sum += s->listing.workers[i].counters ? mr_counter_get(s->listing.workers[i].counters, which) : 0;
     for (unsigned i = 0; i < s->write_workers.count; i++)
