@@ -298,11 +298,10 @@ static bool claim_one(struct mr_producer *producer, struct mr_producer_lane *pl,
     return true;
 }
 
-/* Fails a ticket that the caller has not been given and so does not count, nor log. */
+/* Fails a ticket that the caller has not been given and so does not count. */
 static void refuse(struct mr_producer *producer, struct mr_claim *claim, enum mr_code code, const char *text)
 {
     producer->stats.refused++;
-    mr_log_limited(&producer->refused, MR_LOG_WARNING, "a sample fails: %s", text);
     mr_producer_fail(producer, claim, code, text);
 }
 

@@ -9,7 +9,6 @@
 #ifndef MR_SHM_RING_PRODUCER_IMPL_H
 #define MR_SHM_RING_PRODUCER_IMPL_H
 
-#include "base/log.h"
 #include "shm/memory/arena.h"
 #include "shm/ring/producer.h"
 
@@ -82,7 +81,6 @@ struct mr_producer {
     bool reaped;                        /* every extent has been checked since this search began */
     int64_t rescanned_ns;
     struct mr_producer_stats stats;
-    struct mr_log_limit refused;
     struct mr_job_plan plan; /* of the job that is being claimed */
 };
 

@@ -35,6 +35,8 @@ def imported(code: str) -> set[str]:
 
 
 def is_installed(code: str) -> bool:
+    if "torchdata.datapipes" in code and importlib.util.find_spec("torchdata.datapipes") is None:
+        return False  # it is not there any more from 0.10 on
     return all(importlib.util.find_spec(name) is not None for name in imported(code))
 
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/container.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "shm/index/index.h"
 #include "shm/ring/producer.h"
 #include "worker/fetch/datasets.h"
@@ -26,8 +27,9 @@ struct fetch_worker {
     struct mr_jobs *jobs;  /* NULL until ARENA */
     struct mr_lane *early; /* lanes that came before ARENA: after a restart, all that are open */
     unsigned early_count;
-    bool solo;                           /* a job that must be alone is running */
-    bool short_of_memory;                /* which was said */
+    bool solo;            /* a job that must be alone is running */
+    bool short_of_memory; /* which was said */
+    struct mr_log_limit refused_logged;
     bool none_started;                   /* the last job, for want of memory: not before other things had their turn */
     struct mr_transfer_counters counted; /* in the counters so far */
     struct mr_producer_stats counted_stats;
@@ -229,6 +231,10 @@ static void count_producer(struct fetch_worker *f)
     mr_role_count(&f->role, MR_WC_TAKE_BACKS, &f->counted_stats.take_backs, stats.take_backs);
     mr_role_count(&f->role, MR_WC_RESERVE_USES, &f->counted_stats.reserve_uses, stats.reserve_uses);
     mr_role_count(&f->role, MR_WC_GIVE_BACKS, &f->counted_stats.give_backs, stats.give_backs);
+    if (stats.refused > f->counted_stats.refused)
+        mr_log_limited(&f->refused_logged, MR_LOG_WARNING,
+                       "%llu samples failed before their download began: their readers are told why",
+                       (unsigned long long)(stats.refused - f->counted_stats.refused));
     mr_role_count(&f->role, MR_WC_FAILED, &f->counted_stats.refused, stats.refused);
     mr_role_count(&f->role, MR_WC_NO_ROOM, &f->counted_stats.no_room, stats.no_room);
     mr_counter_set(f->role.link.counters, MR_WC_ARENA_FREE_BYTES, mr_producer_free_bytes(f->producer));
