@@ -45,7 +45,7 @@ class StorageReader(Located, storage.StorageReader):
         self._uri = None if uri is None else base_uri(uri)
         self._infos: dict[Any, _StorageInfo] = {}
         self._rank: int | None = None
-        self._digest = ""  # of the `.metadata` that was read
+        self._digest = ""  # of the `.metadata` of all ranks that was read
 
     # ---- what torch asks for ----
 
@@ -71,7 +71,8 @@ class StorageReader(Located, storage.StorageReader):
             raise with_rank(error, rank_of_group(), f"loading {uri}") from error
         if not isinstance(metadata, Metadata):
             raise ValueError(f"{uri} holds no torch.distributed.checkpoint metadata, but a {type(metadata).__name__}")
-        self._digest = hashlib.sha256(data).hexdigest()
+        own = kwargs.get("rank") is not None  # each rank's is another
+        self._digest = "" if own else hashlib.sha256(data).hexdigest()
         if hasattr(metadata, "storage_meta"):  # not in torch 2.3.1
             from torch.distributed.checkpoint.metadata import StorageMeta
 
