@@ -254,6 +254,14 @@ static bool any_process(const struct mr_supervisor *s)
     return false;
 }
 
+/* With all its starts before it. `failed` is for who looks at the board: nothing is paired with it. */
+static void start_anew(struct mr_child *child)
+{
+    child->idle_starts = 0;
+    atomic_store_explicit(&child->supervisor->board->producer[child->slot].failed, 0, memory_order_release);
+    mr_child_start(child);
+}
+
 /* Divides the memory and starts the workers, which reserve their arenas' pages. The division is on the board before any
  * worker starts. On failure all data sets fail with the reason. */
 static void fetch_workers_begin(struct mr_supervisor *s)
@@ -290,9 +298,7 @@ static void fetch_workers_begin(struct mr_supervisor *s)
     atomic_store_explicit(&s->board->producers, f->count, memory_order_release); /* B1: workers read it */
     for (unsigned i = 0; i < f->count; i++) {
         f->workers[i].state = MR_CHILD_FREE;
-        f->workers[i].idle_starts = 0;
-        atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
-        mr_child_start(&f->workers[i]);
+        start_anew(&f->workers[i]);
     }
 }
 
@@ -324,12 +330,8 @@ static void admit(struct mr_dataset *dataset)
         return;
     f->announce = true;
     for (unsigned i = 0; i < f->count && f->state == MR_ARENAS_READY; i++) {
-        struct mr_child *child = &f->workers[i];
-        if (child->state != MR_CHILD_FAILED)
-            continue;
-        child->idle_starts = 0;
-        atomic_store_explicit(&s->board->producer[i].failed, 0, memory_order_release);
-        mr_child_start(child);
+        if (f->workers[i].state == MR_CHILD_FAILED)
+            start_anew(&f->workers[i]);
     }
 }
 

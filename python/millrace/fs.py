@@ -494,7 +494,6 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         """Local files or folders to objects, several at a time."""
         mode = kwargs.pop("mode", "overwrite")
-        check_content(str(rpath), kwargs)
         with self._collect() as pairs:
             super().put(lpath, rpath, recursive=recursive, maxdepth=maxdepth, **kwargs)
         self._run(WRITTEN_AT_ONCE, lambda pair: self.put_file(*pair, mode=mode), pairs, callback)

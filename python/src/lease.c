@@ -16,8 +16,8 @@ typedef struct {
     struct ring_hold *hold;   /* NULL once released */
     struct ring_index *index; /* NULL: name and url are */
     PyObject *name, *url;
-    uint64_t object, position, size, generation;
-    uint64_t cookie; /* what it was fed with */
+    uint64_t object, size, generation;
+    uint64_t cookie; /* what it was fed with: the position, and RING_REPLACES */
     uint32_t crc32c;
     bool gzip;
     bool writable; /* a private copy that may be changed */
@@ -55,7 +55,6 @@ PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const
     self->index = ring_index_ref(hold->index);
     self->object = hold->object;
     self->cookie = delivery->sample.cookie;
-    self->position = self->cookie & ~RING_REPLACES;
     self->generation = delivery->generation;
     self->crc32c = delivery->crc32c;
     self->gzip = delivery->desc_flags & MR_DESC_GZIP;
@@ -81,7 +80,7 @@ PyObject *ring_lease_from(struct ring_state *state, struct ring_hold *hold, PyOb
     self->name = Py_NewRef(name);
     self->url = Py_NewRef(url);
     self->object = object;
-    self->cookie = self->position = position;
+    self->cookie = position;
     self->generation = generation;
     self->crc32c = crc32c;
     self->gzip = gzip;
@@ -179,6 +178,11 @@ static PyObject *lease_copy(Lease *self, PyObject *ignored)
     return item;
 }
 
+static uint64_t position_of(const Lease *self)
+{
+    return self->cookie & ~RING_REPLACES;
+}
+
 static PyObject *lease_state(Lease *self, PyObject *ignored)
 {
     (void)ignored;
@@ -186,7 +190,7 @@ static PyObject *lease_state(Lease *self, PyObject *ignored)
     PyObject *url = name ? lease_get_url(self, NULL) : NULL;
     if (url)
         return Py_BuildValue("NNKIKKOO", name, url, (unsigned long long)self->generation, (unsigned)self->crc32c,
-                             (unsigned long long)self->object, (unsigned long long)self->position,
+                             (unsigned long long)self->object, (unsigned long long)position_of(self),
                              self->gzip ? Py_True : Py_False, self->writable ? Py_True : Py_False);
     Py_XDECREF(name);
     return NULL;
@@ -274,12 +278,19 @@ static PyObject *lease_get_encoding(Lease *self, void *unused)
     return PyUnicode_FromString(encoding_of(self));
 }
 
+static PyObject *lease_get_position(Lease *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(position_of(self));
+}
+
 static PyGetSetDef lease_getset[] = {
     {"encoding", (getter)lease_get_encoding, NULL,
      "\"gzip\" where the store said so (Content-Encoding) when it gave the bytes, which are the compressed ones; else "
      "\"\", as for an object that came in a composed download",
      NULL},
     {"name", (getter)lease_get_name, NULL, "the name of the object, without the bucket; of a sample, its key", NULL},
+    {"position", (getter)lease_get_position, NULL, "place in the epoch's order", NULL},
     {"url", (getter)lease_get_url, NULL, "the URI of the object, or of the shard that holds the sample", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -289,7 +300,6 @@ static PyMemberDef lease_members[] = {
     {"crc32c", T_UINT, offsetof(Lease, crc32c), READONLY,
      "crc32c of the bytes; 0 where the store's checksum is of another kind (S3)"},
     {"index", T_ULONGLONG, offsetof(Lease, object), READONLY, "number of the object in .objects"},
-    {"position", T_ULONGLONG, offsetof(Lease, position), READONLY, "place in the epoch's order"},
     {"_cookie", T_ULONGLONG, offsetof(Lease, cookie), READONLY, "what it was fed with"},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Lease, weak), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -347,6 +347,8 @@ def test_arguments_that_would_be_dropped_are_refused(stores: Stores, system: Any
         for write in (lambda **more: system.open(path, "wb", **more), lambda **more: system.pipe(path, b"", **more)):
             with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(header))}"):
                 write(**header)
+        with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(header))}"):
+            system.put(__file__, path, **header)
     assert len(system.cat_file(path)) == MIB, "nothing was written"
 
 

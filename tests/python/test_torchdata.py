@@ -13,26 +13,25 @@ from tests.python.conftest import Folder
 from tests.python.helpers import keep, model_order, name_of
 
 
-def loader_of(uri: str, batch_size: int | None, workers: int, kind: Any, **options: Any) -> Any:
-    if kind is millrace.IterableDataset:
-        options |= {"batch_size": batch_size, "shuffle": "block", "block_bytes": 20000, "mix_blocks": 2}
-    of_loader = batch_size if kind is millrace.IterableDataset else 8
-    ds = kind(uri, transform=name_of, **options)
-    size = None if of_loader is not None and kind is millrace.IterableDataset else 8
-    return StatefulDataLoader(ds, batch_size=size, num_workers=workers, collate_fn=keep)
+def loader_of(uri: str, batch_size: int | None = 8, workers: int = 0) -> Any:
+    """Of batches of 8, made by the data set or, from single samples (None), by the loader."""
+    ds = millrace.IterableDataset(
+        uri, transform=name_of, batch_size=batch_size, shuffle="block", block_bytes=20000, mix_blocks=2
+    )
+    return StatefulDataLoader(ds, batch_size=None if batch_size else 8, num_workers=workers, collate_fn=keep)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("batch_size", [8, None])
 def test_a_resume_repeats_and_loses_nothing(socket: str, hundred: Folder, batch_size: int | None, workers: int) -> None:
-    first = loader_of(hundred.uri, batch_size, workers, millrace.IterableDataset)
+    first = loader_of(hundred.uri, batch_size, workers)
     whole = list(first)
     assert sorted(name for batch in whole for name in batch) == sorted(hundred.names)
     for taken in (1, 5, 12):
         steps = iter(first)
         seen = [next(steps) for _ in range(taken)]
         state = json.loads(json.dumps(first.state_dict()))
-        again = loader_of(hundred.uri, batch_size, workers, millrace.IterableDataset)
+        again = loader_of(hundred.uri, batch_size, workers)
         again.load_state_dict(state)
         assert seen + list(again) == whole
         assert list(again) == whole, "the next iteration is a whole one"
@@ -57,22 +56,24 @@ def test_workers_that_live_on(socket: str, hundred: Folder) -> None:
 
 
 def test_an_epoch_that_was_set(socket: str, hundred: Folder) -> None:
-    first = loader_of(hundred.uri, 8, 0, millrace.IterableDataset)
+    first = loader_of(hundred.uri)
     first.dataset.set_epoch(3)
     steps = iter(first)
     seen = [next(steps) for _ in range(4)]
-    again = loader_of(hundred.uri, 8, 0, millrace.IterableDataset)
+    again = loader_of(hundred.uri)
     again.load_state_dict(first.state_dict())
-    other = loader_of(hundred.uri, 8, 0, millrace.IterableDataset)
+    other = loader_of(hundred.uri)
     other.dataset.set_epoch(3)
     assert seen + list(again) == list(other)
 
 
 def test_a_map_data_set(socket: str, hundred: Folder) -> None:
-    first = loader_of(hundred.uri, None, 0, millrace.MapDataset)
+    first, again = (
+        StatefulDataLoader(millrace.MapDataset(hundred.uri, transform=name_of), batch_size=8, collate_fn=keep)
+        for _ in range(2)
+    )
     steps = iter(first)
     seen = [next(steps) for _ in range(3)]
-    again = loader_of(hundred.uri, None, 0, millrace.MapDataset)
     again.load_state_dict(first.state_dict())
     assert [name for batch in seen + list(again) for name in batch] == hundred.names
 

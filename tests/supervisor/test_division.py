@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.serve import StartServe, Supervisor, wait_for
+
+from .test_workers import MakeProgram, shm_of, with_worker
+
+__all__ = ["with_worker"]  # a fixture
 
 ARENA_BYTES = 4 << 20
 LARGE = 1 << 20  # more than a sixteenth of the arena
@@ -127,15 +132,12 @@ def test_a_range_is_read_in_the_arenas_of_its_division(run: Run, tmp_path: Path)
     assert mapped_arenas() == 1
 
 
-SMALL_SHM = "unshare -rm sh -c 'mount -t tmpfs -o size=64g none /dev/shm && exec \"$@\"' sh"
-
-
 def test_a_full_dev_shm_is_left_for_another_division(
     serve: StartServe, config: Path, tmp_path: Path, millrace_bin: Path, ring: Any
 ) -> None:
     """When the reserve is to grow: whoever has mapped the arenas must not look for the next samples there."""
     program = tmp_path / "millrace"
-    program.write_text(f'#!/bin/sh\nexec {SMALL_SHM} {millrace_bin} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(shm_of("64g"))} {millrace_bin} "$@"\n')
     program.chmod(0o755)
     config.write_text('[memory]\narena_bytes = "auto"\n[fetch]\nworkers = 8\n')
     one = serve(config, program=program)
@@ -155,15 +157,12 @@ def test_a_full_dev_shm_is_left_for_another_division(
 
 
 def test_a_reload_does_not_start_who_was_to_end(
-    serve: StartServe, config: Path, folder: Path, tmp_path: Path, millrace_bin: Path, ring: Any
+    serve: StartServe, config: Path, tmp_path: Path, millrace_bin: Path, with_worker: MakeProgram, ring: Any
 ) -> None:
     """Of an abandoned division, whose workers end before there is another one."""
     busy, broken = tmp_path / "busy", tmp_path / "broken"
-    (tmp_path / "bin").mkdir()
-    program, worker = tmp_path / "bin" / "millrace", tmp_path / "bin" / "millrace-worker"
-    shutil.copy(millrace_bin, program)
-    worker.write_text(
-        textwrap.dedent(f"""\
+    program = with_worker(
+        f"""\
             #!/bin/sh
             if [ "$1" = fetch ] && [ -e {broken} ]; then
                 [ "$3" = 0 ] && exit 2
@@ -172,9 +171,8 @@ def test_a_reload_does_not_start_who_was_to_end(
                 exit 0
             fi
             exec {millrace_bin.with_name("millrace-worker")} "$@"
-        """)
+        """
     )
-    worker.chmod(0o755)
     config.write_text(config.read_text() + "[fetch]\nworkers = 2\n")
     broken.touch()
     one = serve(config, program=program)

@@ -267,7 +267,9 @@ def test_fewer_workers_for_large_objects(serve: StartServe, config: Path, folder
     assert "1 fetch workers instead of 2" in one.log.read_text()
 
 
-SMALL_SHM = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"', "sh"]
+def shm_of(size: str) -> list[str]:
+    """What runs a command with a /dev/shm of its own."""
+    return ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"', "sh"]
 
 
 @pytest.mark.parametrize("backing", ["auto", "memfd", "posix"])
@@ -276,7 +278,7 @@ def test_little_room_in_dev_shm(millrace_bin: Path, config: Path, runtime: Path,
     script = f"""
         until {millrace_bin} stat --json | grep -E '"state": "(ready|failed)"'; do sleep 0.05; done
     """
-    command = [*SMALL_SHM, str(millrace_bin), "run", "-c", str(config), "--", "sh", "-c", script]
+    command = [*shm_of("1m"), str(millrace_bin), "run", "-c", str(config), "--", "sh", "-c", script]
     result = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
     assert result.returncode == 0, result.stderr
     if backing == "posix":

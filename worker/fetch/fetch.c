@@ -27,10 +27,10 @@ struct fetch_worker {
     struct mr_jobs *jobs;  /* NULL until ARENA */
     struct mr_lane *early; /* lanes that came before ARENA: after a restart, all that are open */
     unsigned early_count;
-    bool solo;            /* a job that must be alone is running */
-    bool short_of_memory; /* which was said */
-    struct mr_log_limit refused_logged;
+    bool solo;                           /* a job that must be alone is running */
+    bool short_of_memory;                /* which was said */
     bool none_started;                   /* the last job, for want of memory: not before other things had their turn */
+    struct mr_log_limit refused_logged;  /* tickets that failed in the producer */
     struct mr_transfer_counters counted; /* in the counters so far */
     struct mr_producer_stats counted_stats;
 };

@@ -199,11 +199,17 @@ struct entry {
     size_t nth; /* of those of its key, from the youngest on */
 };
 
+static int youngest_first(const void *a, const void *b)
+{
+    const struct entry *one = a, *two = b;
+    return (one->used_s < two->used_s) - (one->used_s > two->used_s);
+}
+
 static int by_key_youngest_first(const void *a, const void *b)
 {
     const struct entry *one = a, *two = b;
     int order = strncmp(one->name, two->name, MR_INDEX_KEY_SIZE);
-    return order != 0 ? order : (one->used_s < two->used_s) - (one->used_s > two->used_s);
+    return order != 0 ? order : youngest_first(a, b);
 }
 
 /* The youngest of each key, then the second of each, ... */
@@ -212,7 +218,7 @@ static int best_first(const void *a, const void *b)
     const struct entry *one = a, *two = b;
     if (one->nth != two->nth)
         return one->nth < two->nth ? -1 : 1;
-    return (one->used_s < two->used_s) - (one->used_s > two->used_s);
+    return youngest_first(a, b);
 }
 
 /* The entries of the folder; what a killed process left goes at once. */
@@ -242,12 +248,6 @@ static struct entry *read_entries(DIR *dir, size_t *count)
         entries[(*count)++].bytes = (uint64_t)status.st_size;
     }
     return entries;
-}
-
-static int youngest_first(const void *a, const void *b)
-{
-    const struct entry *one = a, *two = b;
-    return (one->used_s < two->used_s) - (one->used_s > two->used_s);
 }
 
 void mr_index_cache_each_of_shards(const struct mr_config *config, const struct mr_index_identity *identity,

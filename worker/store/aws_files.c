@@ -159,6 +159,20 @@ const char *mr_aws_region(const struct mr_aws_files *files)
     return region && region[0] ? region : NULL;
 }
 
+/* The value of a key in nested lines (NULL: none); *to stays NULL if there is none. 0, or -1 with mr_error. */
+static int copy_nested(char **to, const char *lines, const char *key)
+{
+    size_t length = 0;
+    const char *found = lines ? mr_aws_ini_nested(lines, key, &length) : NULL;
+    if (!found || length == 0)
+        return 0;
+    *to = strndup(found, length);
+    if (*to)
+        return 0;
+    mr_error_set(MR_E_NO_MEMORY, "no memory for the settings of S3");
+    return -1;
+}
+
 /* The endpoint_url that [services NAME] has for a service; *url stays NULL if there is none. 0, or -1 with mr_error. */
 static int services_endpoint(const struct mr_aws_files *files, const struct mr_aws_profile *profile,
                              const char *service, char **url)
@@ -173,17 +187,7 @@ static int services_endpoint(const struct mr_aws_files *files, const struct mr_a
                      mr_aws_profile_where(files, profile, "services", where, sizeof where), name, files->config_path);
         return -1;
     }
-    const char *lines = mr_aws_ini_get(files->config, section, service, NULL), *found = NULL;
-    size_t length = 0;
-    if (lines)
-        found = mr_aws_ini_nested(lines, "endpoint_url", &length);
-    if (!found || length == 0)
-        return 0;
-    *url = strndup(found, length);
-    if (*url)
-        return 0;
-    mr_error_set(MR_E_NO_MEMORY, "no memory for the settings of S3");
-    return -1;
+    return copy_nested(url, mr_aws_ini_get(files->config, section, service, NULL), "endpoint_url");
 }
 
 int mr_aws_endpoint(const struct mr_aws_files *files, const char *service, char **url)
@@ -236,21 +240,6 @@ int mr_aws_secret_endpoint(const struct mr_aws_files *files, const char *service
     return -1;
 }
 
-/* The addressing_style that the profile has for s3; *style stays NULL if there is none. 0, or -1 with mr_error. */
-static int addressing_style(const struct mr_aws_files *files, const struct mr_aws_profile *profile, char **style)
-{
-    const char *lines = mr_aws_profile_get(files, profile, "s3");
-    size_t length = 0;
-    const char *found = lines ? mr_aws_ini_nested(lines, "addressing_style", &length) : NULL;
-    if (!found || length == 0)
-        return 0;
-    *style = strndup(found, length);
-    if (*style)
-        return 0;
-    mr_error_set(MR_E_NO_MEMORY, "no memory for the settings of S3");
-    return -1;
-}
-
 int mr_aws_settings_read(const struct mr_aws_options *options, struct mr_aws_settings *settings)
 {
     *settings = (struct mr_aws_settings){0};
@@ -271,7 +260,7 @@ int mr_aws_settings_read(const struct mr_aws_options *options, struct mr_aws_set
         rc = settings->ca_bundle ? 0 : -1;
     }
     if (rc == 0)
-        rc = addressing_style(&files, &profile, &settings->addressing);
+        rc = copy_nested(&settings->addressing, mr_aws_profile_get(&files, &profile, "s3"), "addressing_style");
     const char *fips = mr_auth_env("AWS_USE_FIPS_ENDPOINT");
     if (rc == 0)
         settings->fips = mr_aws_is_true(fips ? fips : mr_aws_profile_get(&files, &profile, "use_fips_endpoint"));

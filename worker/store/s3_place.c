@@ -226,10 +226,8 @@ int mr_s3_place_init(struct s3_store *store, const struct mr_store_options *opti
     int rc = -1;
     store->region_is_given = region != NULL;
     if (choose_addressing(store, s3, &settings) != 0 || refuse_fips(store, &settings, region) != 0) {
-        mr_aws_settings_close(&settings);
-        return -1;
-    }
-    if (region && !is_region(region)) {
+        rc = -1; /* mr_error says why */
+    } else if (region && !is_region(region)) {
         mr_error_set(MR_E_CONFIG,
                      "\"%.60s\" is not a region of S3: check [s3] region, AWS_REGION and AWS_DEFAULT_REGION", region);
     } else if (!(store->region = strdup(region ? region : REGION))) {
