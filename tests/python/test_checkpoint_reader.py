@@ -166,17 +166,19 @@ def test_a_large_object_through_a_small_arena(socket: str, tmp_path: Path) -> No
 def test_many_readers_one_after_the_other(socket: str, large: Path, hundred: Any) -> None:
     """More than there are numbers for data sets; and none is left."""
     shared = millrace.MapDataset(hundred.uri)
-    before = [item["dataset"] for item in stat(socket)["datasets"]]
     data = large.read_bytes()
+
+    def numbers() -> set[int]:
+        return {item["dataset"] for item in stat(socket)["datasets"] if item["name"] == f"reader of {large.as_uri()}"}
+
+    def none_is_left() -> bool:
+        return not stat(socket)["lanes"] and not numbers()
+
     for i in range(200):
         with checkpoint.reader(large) as file:
             file.seek(i * 1000)
             assert file.read(10) == data[i * 1000 : i * 1000 + 10]
-
-    def none_is_left() -> bool:
-        seen = stat(socket)
-        return not seen["lanes"] and [item["dataset"] for item in seen["datasets"]] == before
-
+            assert i or numbers()
     wait_for(none_is_left, lambda: stat(socket))
     assert len(shared[0]) > 0
 
