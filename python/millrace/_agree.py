@@ -1,7 +1,12 @@
-"""The ranks of a job agree on what they read: all of them list the same objects, or the job stops before it begins.
+"""The ranks of a job agree on what they read: the same objects, in one order, from the same place on, or the job stops
+before it begins.
 
-Each node lists for itself unless an index is shared, and a bucket may change between two listings. Then the order,
-which is a function of the listing, would be another one on each node: samples seen twice or never, silently.
+Each node lists for itself unless an index is shared, and a bucket may change between two listings. Each rank has its
+own copy of the seed, and of the state that it continues from. Where one differs, the order would be another one on
+each: samples seen twice or never, silently.
+
+The first rank that comes writes what it has into torch.distributed's own key-value store; the others compare. No rank
+waits for another. Does nothing without a process group, since there is no store then.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from . import _torch, _worker
 from ._errors import Error
 
 log = logging.getLogger("millrace")
-_agreed: dict[tuple[int, str, int], list[str]] = {}  # (pid, source, world) -> digests that the store knows
+_agreed: dict[tuple[int, str, int], list[str]] = {}  # (pid, key, world) -> values that the store knows
 _inherited: Any = None  # the store of the process that this one was forked from
 
 
@@ -27,31 +32,70 @@ def agree(source: str, world: int, digest: str, objects: int, which: str = "") -
     """Raises millrace.Error where another rank of the process group has another digest for the same source, and the
     same `which` of those that are called so.
 
-    The first rank that comes writes what it has into torch.distributed's own key-value store; the others compare. No
-    rank waits for another. Does nothing without a process group, since there is no store then. Of the workers of a
-    DataLoader, which read one listing, the first compares, where the loop's process has not.
+    Of the workers of a DataLoader, which read one listing, the first compares, where the loop's process has not.
     """
-    if world <= 1 or (_torch.worker() or (0, 1))[0] != 0:
+    if (_torch.worker() or (0, 1))[0] != 0:
         return
-    key = f"{source}\0{which}" if which else source
-    digests = _agreed.setdefault((os.getpid(), key, world), [])
-    if digest in digests or digest in _agreed.get((_worker.parent(), key, world), ()):
-        return
-    found = store()
-    if found is None:
-        return
-    mine = json.dumps({"digest": digest, "objects": objects, "host": socket.gethostname(), "rank": _rank()})
-    # A source that is listed again later in the same job is compared in another round, on all ranks.
-    name = hashlib.sha256(f"{key}\0{world}\0{len(digests)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    theirs = json.loads(found.compare_set(f"digest/{name}", "", mine))
-    if theirs["digest"] != digest:
+    theirs = _other(f"{source}\0{which}" if which else source, world, digest, objects=objects)
+    if theirs is not None:
         raise Error(
             f"{source}: rank {_rank()} on {socket.gethostname()} has {objects:,} objects (digest {digest[:12]}), "
-            f"rank {theirs['rank']} on {theirs['host']} has {theirs['objects']:,} (digest {theirs['digest'][:12]}): "
+            f"rank {theirs['rank']} on {theirs['host']} has {theirs['objects']:,} (digest {theirs['value'][:12]}): "
             "the nodes would train on different data. The bucket changed between two listings, or the configurations "
             'differ: give all nodes one index (index = "gs://..." in [dataset.NAME]; docs/multi-node.md)'
         )
-    digests.append(digest)
+
+
+def agree_on_order(source: str, world: int, order: str) -> None:
+    """Raises millrace.Error where another rank reads the source in another order, such as of another seed. order: all
+    that it depends on but the epoch, in the words of the arguments. To be called as an iteration begins, by the loop's
+    process: a program that reads in several orders begins them in the same sequence on all ranks. Not compared where
+    an earlier attempt of the job may have left its own."""
+    if _attempt() is None:
+        return
+    theirs = _other(f"{source}\0order", world, order)
+    if theirs is not None:
+        raise Error(
+            f"{source}: rank {_rank()} on {socket.gethostname()} reads with {order}, rank {theirs['rank']} on "
+            f"{theirs['host']} with {theirs['value']}: each rank reads its part of one order, and of two some samples "
+            "are read twice and others never. Give all ranks the same, or rank=0, world_size=1 where each is to read "
+            "everything (docs/multi-node.md)"
+        )
+
+
+def agree_on_place(source: str, world: int, order: str, epoch: int, cursor: int) -> None:
+    """Raises millrace.Error where another rank begins this epoch at another sample. For the first iteration, and the
+    first one after a state was loaded."""
+    if _attempt() is None:
+        return
+    theirs = _other(f"{source}\0{order}\0epoch {epoch}", world, str(cursor))
+    if theirs is not None:
+        raise Error(
+            f"{source}: rank {_rank()} on {socket.gethostname()} begins epoch {epoch} after {cursor:,} samples, rank "
+            f"{theirs['rank']} on {theirs['host']} after {int(theirs['value']):,}: some samples would be read twice, "
+            "others never. Load the same state on all ranks: that of any one, taken at the model's step "
+            "(docs/multi-node.md)"
+        )
+
+
+def _other(key: str, world: int, value: str, **more: Any) -> dict[str, Any] | None:
+    """What the first rank that came with this key has, if it is another value: {value, host, rank, **more}."""
+    if world <= 1:
+        return None
+    values = _agreed.setdefault((os.getpid(), key, world), [])
+    if value in values or value in _agreed.get((_worker.parent(), key, world), ()):
+        return None
+    found = store()
+    if found is None:
+        return None
+    mine = json.dumps({"value": value, "host": socket.gethostname(), "rank": _rank(), **more})
+    # A source that has another value later in the same job is compared in another round, on all ranks.
+    name = hashlib.sha256(f"{key}\0{world}\0{len(values)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    theirs: dict[str, Any] = json.loads(found.compare_set(f"digest/{name}", "", mine))
+    if theirs["value"] != value:
+        return theirs
+    values.append(value)
+    return None
 
 
 def store() -> Any:
@@ -68,19 +112,18 @@ def store() -> Any:
             return None
     if found is None:
         return None
-    return sys.modules["torch.distributed"].PrefixStore(f"millrace/{_attempt()}", found)
+    return sys.modules["torch.distributed"].PrefixStore(f"millrace/{_attempt() or 0}", found)
 
 
-def _attempt() -> str:
-    """torchrun's agent may keep its store when it starts the ranks again, with what they wrote before.
-
-    Each agent counts for itself, so among several nodes the attempts cannot be told apart by that.
-    """
+def _attempt() -> int | None:
+    """torchrun's agent may keep its store when it starts the ranks again, with what they wrote before. Each agent
+    counts for itself, so among several nodes the attempts cannot be told apart by that: None."""
     environment = os.environ
-    kept = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if not kept or environment.get("LOCAL_WORLD_SIZE") != environment.get("WORLD_SIZE"):
-        return "0"
-    return environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return 0
+    if environment.get("LOCAL_WORLD_SIZE") != environment.get("WORLD_SIZE"):
+        return None
+    return int(environment.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _default_store() -> Any:

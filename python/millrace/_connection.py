@@ -14,10 +14,11 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from . import _agree, _worker
+from . import _agree, _torch, _worker
 from ._arguments import MAX_WINDOW, POLICIES, TAILS
 from ._errors import ChangedError, Error, SupervisorGone
 from ._listing import ListingProgress
+from ._progress import Progress
 from ._ring import Client, Index, Lane, Opened, Plan
 from ._shuffle import Shuffle
 
@@ -360,10 +361,26 @@ class Source:
         which += "" if self._digest is None else f"@{self._digest}"
         _agree.agree(str(self), world, index.digest, len(index), which)
 
+    def agree_on_order(self, loop: Loop, shuffle: Shuffle, tail: str, progress: Progress) -> None:
+        """Stops the job where the ranks read in different orders, or begin at different samples what each begins
+        first, or first after a state was loaded. To be called as an iteration begins; in workers it does nothing."""
+        if loop.world <= 1 or _torch.worker() is not None:
+            return
+        block, mix = self._blocks(loop, shuffle)
+        how = f"shuffle='block' ({block:,} objects a block, {mix:,} mixed)" if block else f"shuffle={shuffle.on}"
+        order = f"{how}, seed={loop.seed}, batch_size={loop.batch}, tail={tail!r}"
+        _agree.agree_on_order(str(self), loop.world, order)
+        if progress.is_chosen:
+            _agree.agree_on_place(str(self), loop.world, order, loop.epoch, loop.cursor)
+            progress.is_chosen = False
+
+    def _blocks(self, loop: Loop, shuffle: Shuffle) -> tuple[int, int]:
+        return (loop.block, loop.mix) if loop.block else shuffle.blocks(self.index())
+
     def plan(self, loop: Loop, shuffle: Shuffle, tail: str) -> Plan:
         self.agree(loop.world)
         index = self.index()
-        block, mix = (loop.block, loop.mix) if loop.block else shuffle.blocks(index)
+        block, mix = self._blocks(loop, shuffle)
         return Plan(
             len(index),
             index.digest,

@@ -107,7 +107,9 @@ class IterableDataset(Dataset):
         if self.batch_size is None:
             self._log_single(worker)
         try:
-            stream = self._stream(self._handed_key(), self._loop(self.batch_size or 1), self._tail)
+            loop = self._loop(self.batch_size or 1)
+            self._agree_on_order(loop)
+            stream = self._stream(self._handed_key(), loop, self._tail)
         except Exception as error:
             if _torch.worker() is None:
                 raise
@@ -124,7 +126,9 @@ class IterableDataset(Dataset):
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch, also in workers that live on."""
         self._progress.set_epoch(_arguments.integer("epoch", epoch, 0, MAX_EPOCH))
-        self._source.put_loop(self._handed_key(), self._loop(self.batch_size or 1))
+        loop = self._loop(self.batch_size or 1)
+        self._agree_on_order(loop)
+        self._source.put_loop(self._handed_key(), loop)
 
     def state_dict(self) -> dict[str, Any]:
         """Where `.batches` stands: {digest, seed, epoch, cursor, shuffle}, with shuffle="block" also {block, mix}."""
@@ -181,6 +185,9 @@ class IterableDataset(Dataset):
         rank, world = self._rank()
         at = self._progress
         return Loop(at.epoch, at.cursor, at.seed, batch, world, rank, *(at.blocks or ()))
+
+    def _agree_on_order(self, loop: Loop) -> None:
+        self._source.agree_on_order(loop, self._shuffle, self._tail, self._progress)
 
     def _plan(self, loop: Loop, tail: str | None = None) -> Plan:
         return self._source.plan(loop, self._shuffle, tail or self._tail)
@@ -283,6 +290,7 @@ class Batches:
         dataset = self._dataset
         serial = dataset._progress.begin()
         loop = dataset._loop(self._batch_size)
+        dataset._agree_on_order(loop)
         plan = dataset._plan(loop)
         log_left_out(plan)
         return self._deliver(serial, plan, dataset._stream(None, loop, dataset._tail).batches(0, 1))

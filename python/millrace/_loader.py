@@ -501,6 +501,7 @@ class _Planned(_BatchSource):
         return self._dataset._source.plan(self._loop(cursor), self._shuffle, self._tail)
 
     def begin(self) -> int:
+        self._dataset._source.agree_on_order(self._loop(), self._shuffle, self._tail, self.progress)
         self._plan = self._new_plan()
         log_left_out(self._plan)
         return self._plan.steps

@@ -31,6 +31,7 @@ class Progress:
         self.steps = 0  # batches of this epoch that the loop was given, here and before a resume
         self.blocks: tuple[int, int] | None = None  # (objects of a block, blocks of a mix) of a loaded state
         self.serial = 0  # counts iterations: only the last one may continue
+        self.is_chosen = True  # the program chose the next place, which the ranks have not compared yet
         self._begun = False
 
     def next(self) -> tuple[int, int]:
@@ -110,6 +111,7 @@ class Progress:
         self.blocks = blocks if in_blocks else None
         self._begun = False
         self.serial += 1
+        self.is_chosen = True
 
 
 def number(state: dict[str, Any], key: str) -> int:

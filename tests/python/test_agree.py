@@ -160,3 +160,78 @@ def test_every_kind_of_loader_compares(
     be_another_rank()
     with pytest.raises(millrace.Error, match="the nodes would train on different data"):
         iter(loader)
+
+
+def reads(uri: str, kind: str, **order: Any) -> Any:
+    """What begins an iteration in that order."""
+    if kind == "map":
+        return millrace.DataLoader(millrace.MapDataset(uri), batch_size=8, **order)
+    dataset = millrace.IterableDataset(uri, batch_size=8, **order)
+    if kind == "torch":
+        return dataset
+    return dataset.batches() if kind == "batches" else millrace.DataLoader(dataset)
+
+
+@pytest.mark.parametrize("kind", ["iterable", "map", "batches", "torch"])
+def test_the_ranks_read_in_one_order(
+    group: None, socket: str, hundred: Folder, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+    iter(reads(hundred.uri, kind, shuffle=True, seed=1))
+    iter(reads(hundred.uri, kind, shuffle="block", block_bytes=10_000, seed=1))
+    be_another_rank()
+    with pytest.raises(
+        millrace.Error, match=r"rank 0 .* shuffle=True, seed=2, batch_size=8, .* shuffle=True, seed=1, .*"
+    ):
+        iter(reads(hundred.uri, kind, shuffle=True, seed=2))
+    iter(reads(hundred.uri, kind, shuffle=True, seed=1))
+    with pytest.raises(millrace.Error, match=r"shuffle='block' \(\d+ objects a block, 16 mixed\).*'block'.*multi-node"):
+        iter(reads(hundred.uri, kind, shuffle="block", block_bytes=20_000, seed=1))
+
+
+def test_epochs_that_are_set_for_torch_s_loader(
+    group: None, socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers do not compare: the process that sets the epoch does."""
+    monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+    reads(hundred.uri, "torch", shuffle=True, seed=1).set_epoch(3)
+    be_another_rank()
+    with pytest.raises(millrace.Error, match=r"seed=2.*seed=1"):
+        reads(hundred.uri, "torch", shuffle=True, seed=2).set_epoch(3)
+
+
+@pytest.mark.parametrize("kind", ["iterable", "map"])
+def test_the_ranks_go_on_at_one_sample(
+    group: None, socket: str, hundred: Folder, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = reads(hundred.uri, kind)  # of one rank alone: a state serves any number
+    states = [loader.state_dict() for _batch in loader]
+    assert [state["cursor"] for state in states[:3]] == [8, 16, 24]
+    monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+
+    def go_on(*from_states: dict[str, Any]) -> None:
+        be_another_rank()
+        loader = reads(hundred.uri, kind)
+        for state in from_states:
+            loader.load_state_dict(state)
+            iter(loader)
+            assert len(list(loader)) > 0  # the rest of that epoch; the next one is not compared
+
+    go_on(states[1], states[0])
+    go_on(states[1], states[0])
+    with pytest.raises(millrace.Error, match=r"begins epoch 0 after 8 samples, rank 0 on .* after 16: .*multi-node"):
+        go_on(states[0])
+    with pytest.raises(millrace.Error, match=r"begins epoch 0 after 24 samples, rank 0 on .* after 8: .*multi-node"):
+        go_on(states[1], states[2])
+
+
+def test_attempts_that_cannot_be_told_apart_do_not_compare_where_they_stand(
+    group: None, socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+    iter(reads(hundred.uri, "map", shuffle=True, seed=1))
+    be_another_rank()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    iter(reads(hundred.uri, "map", shuffle=True, seed=2))
