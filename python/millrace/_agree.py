@@ -46,11 +46,15 @@ def agree(source: str, world: int, digest: str, objects: int, which: str = "") -
         )
 
 
-def agree_on_order(source: str, world: int, order: str) -> None:
-    """Raises millrace.Error where another rank reads the source in another order, such as of another seed. order: all
-    that it depends on but the epoch, in the words of the arguments. To be called as an iteration begins, by the loop's
-    process: a program that reads in several orders begins them in the same sequence on all ranks. Not compared where
-    an earlier attempt of the job may have left its own."""
+def agree_on_order(source: str, world: int, order: str, place: tuple[int, int] | None) -> None:
+    """Raises millrace.Error where another rank reads the source in another order, such as of another seed, or begins
+    that epoch after another number of samples. To be called as an iteration begins, by the loop's process: a program
+    that reads in several orders begins them in the same sequence on all ranks. Not compared where an earlier attempt of
+    the job may have left its own.
+
+    order: all that it depends on but the epoch, in the words of the arguments. place: (epoch, cursor) of the first
+    iteration, and of the first one after a state was loaded.
+    """
     if _attempt() is None:
         return
     theirs = _other(f"{source}\0order", world, order)
@@ -61,13 +65,9 @@ def agree_on_order(source: str, world: int, order: str) -> None:
             "are read twice and others never. Give all ranks the same, or rank=0, world_size=1 where each is to read "
             "everything (docs/multi-node.md)"
         )
-
-
-def agree_on_place(source: str, world: int, order: str, epoch: int, cursor: int) -> None:
-    """Raises millrace.Error where another rank begins this epoch at another sample. For the first iteration, and the
-    first one after a state was loaded."""
-    if _attempt() is None:
+    if place is None:
         return
+    epoch, cursor = place
     theirs = _other(f"{source}\0{order}\0epoch {epoch}", world, str(cursor))
     if theirs is not None:
         raise Error(
@@ -91,7 +91,7 @@ def _other(key: str, world: int, value: str, **more: Any) -> dict[str, Any] | No
     mine = json.dumps({"value": value, "host": socket.gethostname(), "rank": _rank(), **more})
     # A source that has another value later in the same job is compared in another round, on all ranks.
     name = hashlib.sha256(f"{key}\0{world}\0{len(values)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    theirs: dict[str, Any] = json.loads(found.compare_set(f"digest/{name}", "", mine))
+    theirs: dict[str, Any] = json.loads(found.compare_set(f"agreed/{name}", "", mine))
     if theirs["value"] != value:
         return theirs
     values.append(value)

@@ -366,21 +366,23 @@ class Source:
         first, or first after a state was loaded. To be called as an iteration begins; in workers it does nothing."""
         if loop.world <= 1 or _torch.worker() is not None:
             return
-        block, mix = self._blocks(loop, shuffle)
+        block, mix = self.blocks(loop, shuffle)
         how = f"shuffle='block' ({block:,} objects a block, {mix:,} mixed)" if block else f"shuffle={shuffle.on}"
         order = f"{how}, seed={loop.seed}, batch_size={loop.batch}, tail={tail!r}"
-        _agree.agree_on_order(str(self), loop.world, order)
-        if progress.is_chosen:
-            _agree.agree_on_place(str(self), loop.world, order, loop.epoch, loop.cursor)
-            progress.is_chosen = False
+        _agree.agree_on_order(str(self), loop.world, order, (loop.epoch, loop.cursor) if progress.is_chosen else None)
+        progress.is_chosen = False
 
-    def _blocks(self, loop: Loop, shuffle: Shuffle) -> tuple[int, int]:
-        return (loop.block, loop.mix) if loop.block else shuffle.blocks(self.index())
+    def blocks(self, loop: Loop, shuffle: Shuffle) -> tuple[int, int]:
+        """(objects of a block, blocks of a mix), those of a loaded state first; (0, 0), without a look at the listing,
+        where it is not shuffled in blocks."""
+        if loop.block:
+            return loop.block, loop.mix
+        return shuffle.blocks(self.index()) if shuffle.in_blocks else (0, 0)
 
     def plan(self, loop: Loop, shuffle: Shuffle, tail: str) -> Plan:
         self.agree(loop.world)
         index = self.index()
-        block, mix = self._blocks(loop, shuffle)
+        block, mix = self.blocks(loop, shuffle)
         return Plan(
             len(index),
             index.digest,

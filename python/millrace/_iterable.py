@@ -221,7 +221,7 @@ class IterableDataset(Dataset):
         if not self._source.is_samples():
             return 0
         _, workers = _torch.worker() or (0, 1)
-        block, mix = (loop.block, loop.mix) if loop.block else self._shuffle.blocks(self._source.index())
+        block, mix = self._source.blocks(loop, self._shuffle)
         return min(2 * block * mix // (loop.world * workers) + 2 * loop.batch, AHEAD_MOST)
 
     def _log_single(self, worker: int) -> None:

@@ -192,8 +192,9 @@ def test_the_ranks_read_in_one_order(
 def test_epochs_that_are_set_for_torch_s_loader(
     group: None, socket: str, hundred: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workers do not compare: the process that sets the epoch does."""
+    """Its workers do not compare: the process that sets the epoch does, and waits for no listing."""
     monkeypatch.setattr("millrace._arguments.resolve_rank", lambda *_: (0, 2))
+    monkeypatch.setattr("millrace._connection.Source.index", lambda _: pytest.fail("it asked for the listing"))
     reads(hundred.uri, "torch", shuffle=True, seed=1).set_epoch(3)
     be_another_rank()
     with pytest.raises(millrace.Error, match=r"seed=2.*seed=1"):
