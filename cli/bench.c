@@ -374,8 +374,10 @@ static int bench(const struct mr_arguments *arguments)
     b.client = mr_client_connect(path, "job", 0);
     if (!b.client || open_dataset(&b, mr_arguments_text(arguments, MR_OPT_DATASET)) != 0)
         goto out;
-    if (mr_arguments_have(arguments, MR_OPT_JSON))
-        b.json = mr_bench_head_json(&b);
+    if (mr_arguments_have(arguments, MR_OPT_JSON) && !(b.json = mr_bench_head_json(&b))) {
+        mr_error_set(MR_E_NO_MEMORY, "no memory for a report");
+        goto out;
+    }
     rc = measure(&b, path);
 out:
     for (uint32_t i = 0; b.sockets && i < b.workers && b.sockets[i] >= 0; i++)
@@ -400,7 +402,8 @@ static int add_option(struct mr_strings *command, const struct mr_option *option
     return rc;
 }
 
-/* `millrace bench` with the same options, except for the configuration, which is the supervisor's. 0 or -1. */
+/* `millrace bench` with the same options, except for the configuration, which is the supervisor's, and another one's
+ * socket. 0 or -1. */
 static int own_command(const struct mr_arguments *arguments, struct mr_strings *command)
 {
     char self[PATH_MAX];
@@ -410,7 +413,9 @@ static int own_command(const struct mr_arguments *arguments, struct mr_strings *
     const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(arguments->verb, i)); i++) {
         const struct mr_option_value *value = &arguments->values[option->id];
-        for (unsigned k = 0; k < value->count && option->id != MR_OPT_CONFIG; k++)
+        if (option->id == MR_OPT_CONFIG || option->id == MR_OPT_SOCKET)
+            continue;
+        for (unsigned k = 0; k < value->count; k++)
             if (add_option(command, mr_option(option->id), value->text) != 0)
                 return -1;
     }

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "cli/bench_reader.h"
+#include "shm/meter/verdict.h"
 
 #define MR_BENCH_PROCESSES_MAX (256 + MR_PRODUCERS_MAX + 2)
 
@@ -38,8 +39,8 @@ struct mr_bench {
     int *sockets; /* of the workers */
     struct mr_bench_process processes[MR_BENCH_PROCESSES_MAX];
     unsigned process_count;
-    json_t *json; /* NULL: text is printed */
-    char limit[256];
+    json_t *json;                      /* NULL: text is printed */
+    char limit[MR_VERDICT_TEXT + 128]; /* with what limits the readers, as supervisor/limit.h has it */
     double first_ms;
 };
 

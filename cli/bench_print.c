@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/json_text.h"
 #include "base/size.h"
 #include "cli/bench_impl.h"
 
@@ -106,7 +107,7 @@ void mr_bench_print_end(struct mr_bench *b, const struct mr_bench_block *data, c
 
 json_t *mr_bench_head_json(const struct mr_bench *b)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:i, s:i, s:[]}", "dataset", b->name, "objects", (json_int_t)b->info.count,
-                     "bytes", (json_int_t)b->info.total_bytes, "largest_bytes", (json_int_t)b->info.max_size,
-                     "batch_size", (int)b->batch, "workers", (int)b->workers, "blocks");
+    return json_pack("{s:o, s:I, s:I, s:I, s:i, s:i, s:[]}", "dataset", mr_json_from_text(b->name), "objects",
+                     (json_int_t)b->info.count, "bytes", (json_int_t)b->info.total_bytes, "largest_bytes",
+                     (json_int_t)b->info.max_size, "batch_size", (int)b->batch, "workers", (int)b->workers, "blocks");
 }

@@ -21,12 +21,13 @@ static void print_string(const char *text, FILE *out)
     putc('"', out);
 }
 
-/* A text; of a URL everything but the password, which may have a '/' or '@' that should be escaped. */
+/* A text; of a URL, also one without a scheme, everything but the password, which may have a '/' or '@' that should be
+ * escaped. */
 static void print_text(const char *text, FILE *out)
 {
-    const char *user = strstr(text, "://");
-    const char *colon = user ? user + 3 + strcspn(user + 3, ":/@") : NULL;
-    const char *at = colon && *colon == ':' ? strrchr(colon, '@') : NULL;
+    const char *scheme = strstr(text, "://"), *user = scheme ? scheme + 3 : text;
+    const char *colon = user + strcspn(user, ":/@");
+    const char *at = *colon == ':' ? strrchr(colon, '@') : NULL;
     bool is_port = at && strchr("/", colon[1 + strspn(colon + 1, "0123456789")]) != NULL; /* what the colon begins */
     char shown[1000];
     if (at && !is_port) {

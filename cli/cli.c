@@ -23,7 +23,7 @@ int mr_cli_flush(void)
 const char *mr_cli_socket(const struct mr_arguments *arguments)
 {
     const char *path = mr_arguments_text(arguments, MR_OPT_SOCKET);
-    if (!path)
+    if (!path || path[0] == '\0')
         path = getenv("MILLRACE_SOCKET");
     return path && path[0] != '\0' ? path : NULL;
 }

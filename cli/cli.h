@@ -10,7 +10,7 @@
 
 int mr_cli_run(const struct mr_arguments *arguments);
 int mr_cli_serve(const struct mr_arguments *arguments);
-/* Becomes millrace-mount where MILLRACE_SOCKET names a supervisor, otherwise a supervisor that runs it. */
+/* Becomes millrace-mount where MILLRACE_SOCKET names a supervisor; with -c or without one, a supervisor that runs it. */
 int mr_cli_mount(const struct mr_arguments *arguments);
 int mr_cli_reload(const struct mr_arguments *arguments);
 int mr_cli_check(const struct mr_arguments *arguments);
@@ -37,7 +37,7 @@ int mr_cli_fail_usage(const struct mr_arguments *arguments);
 bool mr_cli_put_json_error(const struct mr_arguments *arguments);
 /* Whether all of standard output could be written: 0, or 1 with a line in the log. */
 int mr_cli_flush(void);
-/* --socket, otherwise MILLRACE_SOCKET; NULL: neither. */
+/* --socket, otherwise MILLRACE_SOCKET; NULL: neither, or both are empty. */
 const char *mr_cli_socket(const struct mr_arguments *arguments);
 /* Connects to the supervisor there; without a socket, to the only one of this user on this machine. NULL with
  * mr_error. */

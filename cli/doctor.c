@@ -31,18 +31,18 @@ static void doctor_take_line(struct mr_doctor *doctor, char *line)
 }
 
 /* In the child; does not return. */
-static void become_worker(const struct mr_arguments *arguments, int out)
+static void become_worker(const struct mr_arguments *arguments, const struct mr_config *config, int out)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (dup2(out, STDOUT_FILENO) < 0)
         mr_error_set_errno(errno, "cannot write to the pipe");
     else
-        mr_program_worker(arguments);
+        mr_program_worker(arguments, config); /* -c may be a pipe, which has been read */
     _exit(mr_cli_fail());
 }
 
 /* 0; the worker's exit status where that failed, and has said why; -1 with mr_error. */
-static int check_store(struct mr_doctor *doctor, const struct mr_arguments *arguments)
+static int check_store(struct mr_doctor *doctor, const struct mr_arguments *arguments, const struct mr_config *config)
 {
     int ends[2], status = 0;
     char *line = NULL;
@@ -54,7 +54,7 @@ static int check_store(struct mr_doctor *doctor, const struct mr_arguments *argu
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0)
-        become_worker(arguments, ends[1]);
+        become_worker(arguments, config, ends[1]);
     close(ends[1]);
     FILE *in = pid > 0 ? fdopen(ends[0], "r") : NULL;
     if (!in) {
@@ -100,8 +100,8 @@ int mr_cli_doctor(const struct mr_arguments *arguments)
     mr_doctor_report(&doctor, "ok", "configuration", "%s: %zu data sets", path ? path : "the defaults",
                      config.dataset_count);
     mr_doctor_local(&doctor, &config);
+    int rc = check_store(&doctor, arguments, &config);
     mr_config_close(&config);
-    int rc = check_store(&doctor, arguments);
     if (rc == 0)
         print_end(&doctor);
     json_decref(doctor.checks);

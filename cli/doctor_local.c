@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -203,7 +204,7 @@ static void check_run_folder(struct mr_doctor *doctor)
         snprintf(base, sizeof base, "%s/millrace", runtime);
     else
         snprintf(base, sizeof base, "/tmp/millrace-%u", (unsigned)geteuid());
-    if (strlen(base) + sizeof "/run-1234567/socket" > 107) {
+    if (strlen(base) + sizeof "/run-1234567-89abcdef/socket" > sizeof((struct sockaddr_un *)NULL)->sun_path) {
         mr_doctor_report(doctor, "fail", "run folder", "%s is too long for a socket's path: set XDG_RUNTIME_DIR", base);
         return;
     }

@@ -5,12 +5,13 @@
 #include <limits.h>
 
 #include "cli/verbs/arguments.h"
+#include "shm/control/config.h"
 
 /* The path of a program in the same folder as this one. 0 or -1. */
 int mr_program_path(const char *name, char path[PATH_MAX]);
-/* Becomes `millrace-worker VERB ...` with the same arguments and the configuration that they name, with -v and -q
- * applied. Returns only on failure: -1. */
-int mr_program_worker(const struct mr_arguments *arguments);
+/* Becomes `millrace-worker VERB ...` with the same arguments and a configuration, with -v and -q applied; NULL: that
+ * which they name. Returns only on failure: -1. */
+int mr_program_worker(const struct mr_arguments *arguments, const struct mr_config *config);
 /* Becomes millrace-devstore. argv[0] is replaced. Returns only on failure: -1. */
 int mr_program_devstore(char **argv);
 

@@ -59,7 +59,7 @@ int mr_cli_mount(const struct mr_arguments *arguments)
     if (find_mount(path) != 0)
         return mr_cli_fail();
     char *command[] = {path, arguments->operands[0], arguments->operands[1], NULL};
-    if (!getenv("MILLRACE_SOCKET"))
+    if (mr_arguments_have(arguments, MR_OPT_CONFIG) || !mr_cli_socket(arguments))
         return mr_cli_supervise(arguments, command);
     execv(path, command);
     mr_error_set_errno(errno, "cannot run %s", path);

@@ -26,12 +26,23 @@
 
 #define FIRST_NS (MR_SECOND_NS / 4)
 
-static volatile sig_atomic_t ended; /* the signal */
+static volatile sig_atomic_t ended;   /* the signal */
+static volatile sig_atomic_t stopped; /* Ctrl-Z */
 
 static void top_on_signal(int number)
 {
-    if (number != SIGWINCH)
+    if (number == SIGTSTP)
+        stopped = number;
+    else if (number != SIGWINCH)
         ended = number;
+}
+
+/* Ends the wait for a supervisor that does not answer: a signal that will end us has come, and is blocked. */
+static bool top_is_to_end(void)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM) || sigismember(&pending, SIGHUP);
 }
 
 /* 0, or -1 with mr_error, when both readings stay as they are. */
@@ -60,23 +71,70 @@ static int top_show(const struct mr_top *top)
     return rc == 0 ? mr_process_flush() : rc;
 }
 
-/* Waits until the time has come, q is pressed, a signal ends us, or the window changes its size; true only for the
- * last. */
-static bool rest(const struct mr_top *top, int64_t until_ns)
+/* ---- the terminal ---- */
+
+/* A background job must not take the terminal's keys: it would be stopped. */
+static void take_terminal(struct mr_top *top)
+{
+    top->keys = top->screen && tcgetpgrp(STDIN_FILENO) == getpgrp() && tcgetattr(STDIN_FILENO, &top->saved) == 0;
+    if (top->keys) {
+        struct termios raw = top->saved;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    if (top->screen)
+        fputs(SCREEN_ON, stdout);
+}
+
+static void give_terminal_back(const struct mr_top *top)
+{
+    if (top->screen) {
+        fputs(SCREEN_OFF, stdout);
+        fflush(stdout);
+    }
+    if (top->keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &top->saved);
+}
+
+/* Ctrl-Z: stops with the terminal as it was before, and returns when continued. */
+static void top_stop(struct mr_top *top)
+{
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    stopped = 0;
+    give_terminal_back(top);
+    mr_process_catch(SIGTSTP, SIG_DFL, 0);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, NULL); /* here it stops */
+    sigprocmask(SIG_BLOCK, &stop, NULL);
+    mr_process_catch(SIGTSTP, top_on_signal, 0);
+    take_terminal(top);
+}
+
+/* ---- readings ---- */
+
+/* Waits until the time has come, q is pressed, a signal ends us, or the screen has to be drawn anew; true only for the
+ * last. Where the time is over already it still sees keys and signals. */
+static bool rest(struct mr_top *top, int64_t until_ns)
 {
     while (!ended) {
         struct pollfd keys = {.fd = top->keys ? STDIN_FILENO : -1, .events = POLLIN};
         int64_t left_ns = until_ns - mr_clock_mono_ns();
+        if (left_ns < 0)
+            left_ns = 0;
         struct timespec left = {left_ns / MR_SECOND_NS, left_ns % MR_SECOND_NS};
         sigset_t none;
         sigemptyset(&none);
-        if (left_ns <= 0)
-            return false;
         int ready = ppoll(&keys, 1, &left, &none); /* signals are delivered only here: none is missed before it */
         char key = 0;
+        if (ready == 0)
+            return false;
+        if (ready < 0 && stopped && !ended)
+            top_stop(top);
         if (ready < 0)
             return !ended; /* EINTR */
-        if (ready > 0 && (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q'))
+        if (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')
             ended = SIGINT;
     }
     return false;
@@ -103,7 +161,8 @@ static int top_run(struct mr_top *top, int64_t interval_ns, uint64_t count)
             return -1;
         if (done + 1 == count)
             break;
-        due_ns += interval_ns;
+        int64_t now_ns = mr_clock_mono_ns();
+        due_ns = due_ns + interval_ns > now_ns ? due_ns + interval_ns : now_ns; /* what is missed is not made up for */
         while (rest(top, due_ns))
             if (top_show(top) != 0)
                 return -1;
@@ -114,34 +173,24 @@ static int top_run(struct mr_top *top, int64_t interval_ns, uint64_t count)
 /* Blocks signals outside rest(), and takes over the terminal's screen and keys until top_end. */
 static void top_begin(struct mr_top *top)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
     sigset_t blocked;
     sigemptyset(&blocked);
+    top->screen = isatty(STDOUT_FILENO) == 1;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (numbers[i] == SIGTSTP && !top->screen)
+            continue;
         mr_process_catch(numbers[i], top_on_signal, 0);
         sigaddset(&blocked, numbers[i]);
     }
     sigprocmask(SIG_BLOCK, &blocked, NULL);
-    top->screen = isatty(STDOUT_FILENO) == 1;
-    /* A background job must not take the terminal's keys: it would be stopped. */
-    top->keys = top->screen && tcgetpgrp(STDIN_FILENO) == getpgrp() && tcgetattr(STDIN_FILENO, &top->saved) == 0;
-    if (top->keys) {
-        struct termios raw = top->saved;
-        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    }
-    if (top->screen)
-        fputs(SCREEN_ON, stdout);
+    mr_client_set_interrupt(top->client, top_is_to_end);
+    take_terminal(top);
 }
 
 static void top_end(struct mr_top *top)
 {
-    if (top->screen) {
-        fputs(SCREEN_OFF, stdout);
-        fflush(stdout);
-    }
-    if (top->keys)
-        tcsetattr(STDIN_FILENO, TCSANOW, &top->saved);
+    give_terminal_back(top);
     json_decref(top->now);
     json_decref(top->before);
     mr_client_destroy(top->client);
@@ -156,5 +205,5 @@ int mr_cli_top(const struct mr_arguments *arguments)
     top_begin(&top);
     int rc = top_run(&top, (int64_t)(interval_s * 1e9), mr_arguments_number(arguments, MR_OPT_COUNT, 0));
     top_end(&top);
-    return rc == 0 ? 0 : mr_cli_fail();
+    return rc == 0 || top_is_to_end() ? 0 : mr_cli_fail();
 }

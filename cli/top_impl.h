@@ -11,8 +11,8 @@
 
 struct mr_top {
     struct mr_client *client;
-    bool screen, keys; /* standard output is a terminal; standard input too, and is read key by key */
-    struct termios saved;
+    bool screen, keys;    /* standard output is a terminal; standard input too, and is read key by key */
+    struct termios saved; /* of the keys */
     json_t *now, *before; /* the supervisor's statistics; before: NULL at the first reading */
     int64_t now_ns, before_ns;
 };

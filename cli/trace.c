@@ -30,6 +30,11 @@ static void trace_on_signal(int number)
     ended = number;
 }
 
+static bool trace_is_to_end(void)
+{
+    return ended != 0;
+}
+
 static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
@@ -137,6 +142,8 @@ static int trace(struct mr_client *client, const char *path, double seconds)
         int64_t until_ns = seconds > 0 ? output.begin_ns + (int64_t)(seconds * 1e9) : INT64_MAX;
         mr_trace_output_begin(&output);
         follow(client, &reader, &output, until_ns);
+        ended = 0; /* the next signal is for a supervisor that does not answer */
+        mr_client_set_interrupt(client, trace_is_to_end);
         take_waits(client, &output);
         mr_trace_output_end(&output);
         rc = trace_finish(&output, &reader, path);

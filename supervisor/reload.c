@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -91,6 +92,12 @@ int mr_reload(struct mr_supervisor *s, char *text, size_t size)
     if (!s->config_path) {
         mr_error_set(MR_E_USAGE,
                      "this supervisor was started without a configuration file (-c): there is nothing to reread");
+        return -1;
+    }
+    struct stat status;
+    if (stat(s->config_path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        mr_error_set(MR_E_USAGE, "the configuration was read from %s, which is no file and cannot be read again",
+                     s->config_path);
         return -1;
     }
     struct mr_config config;

@@ -211,6 +211,10 @@ static int check_run(const struct mr_arguments *arguments)
     const char *text = mr_arguments_text(arguments, MR_OPT_MOUNT), *equals = text ? strrchr(text, '=') : NULL;
     if (!text)
         return 0;
+    if (arguments->values[MR_OPT_MOUNT].count > 1) {
+        mr_error_set(MR_E_USAGE, "--mount is given twice: one bucket can be mounted, or a folder of it");
+        return -1;
+    }
     if (!equals || (size_t)(equals - text) >= sizeof uri) {
         mr_error_set(MR_E_USAGE, "--mount \"%.200s\" is not URI=DIR", text);
         return -1;

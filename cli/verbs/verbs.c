@@ -235,7 +235,7 @@ static const struct mr_verb verbs[MR_VERBS] = {
                      "SIGTERM "
                      "or `fusermount3 -u DIR`. What is written to the bucket meanwhile is not seen; an object that is "
                      "replaced cannot be read any more (ESTALE). It runs in the foreground, with a supervisor of its "
-                     "own, or "
+                     "own, or, without -c, "
                      "that of MILLRACE_SOCKET.",
             .options = OPTIONS{{.id = MR_OPT_CONFIG}, LOG_LEVEL, {0}},
             .operands = "URI DIR",

@@ -200,6 +200,11 @@ static int check_process(const struct mr_client *client)
     return -1;
 }
 
+void mr_client_set_interrupt(struct mr_client *client, bool (*is_interrupted)(void))
+{
+    client->is_interrupted = is_interrupted;
+}
+
 static void set_unanswered(struct mr_client *client)
 {
     mr_error_set(
@@ -209,7 +214,8 @@ static void set_unanswered(struct mr_client *client)
         (int)client->supervisor_pid, (double)silence_limit_ns(client) / 1e9, (int)client->supervisor_pid);
 }
 
-/* 0: there is something to read. -1: not within supervisor.silence_ms of our own time, or it has ended. */
+/* 0: there is something to read. -1: not within supervisor.silence_ms of our own time, it has ended, or the wait was
+ * interrupted. */
 static int await_answer(struct mr_client *client)
 {
     int64_t limit_ns = silence_limit_ns(client);
@@ -226,10 +232,15 @@ static int await_answer(struct mr_client *client)
         }
         if (ready > 0) /* the socket first: an answer given before its death still counts */
             return waits[0].revents != 0 ? 0 : gone(client);
-        if (mr_silence_look(&wait, 0, mr_clock_mono_ns(), limit_ns) < limit_ns)
+        bool interrupted = client->is_interrupted && client->is_interrupted();
+        if (!interrupted && mr_silence_look(&wait, 0, mr_clock_mono_ns(), limit_ns) < limit_ns)
             continue;
         client->owed = true;
-        set_unanswered(client);
+        if (interrupted)
+            mr_error_set(MR_E_GONE, "the wait for the supervisor (pid %d) was interrupted",
+                         (int)client->supervisor_pid);
+        else
+            set_unanswered(client);
         return -1;
     }
 }

@@ -40,6 +40,9 @@ int mr_client_check(struct mr_client *client);
 int mr_client_check_wait(struct mr_client *client, struct mr_silence *wait);
 /* Its pidfd is readable. */
 bool mr_client_has_ended(const struct mr_client *client);
+/* For calls: is_interrupted is asked about four times a second while the answer is awaited; once it says true, the call
+ * ends with -1 (GONE), and its answer is dropped when it comes. */
+void mr_client_set_interrupt(struct mr_client *client, bool (*is_interrupted)(void));
 /* A line for the user about a supervisor that has been silent for half of that time, once for each silence; "": none.
  * Valid until the next call. */
 #define MR_CLIENT_WARNING 400

@@ -28,6 +28,7 @@ struct mr_client {
     const struct mr_board *board;
     struct mr_views *views;            /* NULL until mr_client_views */
     struct mr_ckpt_part_memory *parts; /* NULL until mr_client_open_writer */
+    bool (*is_interrupted)(void);      /* NULL, or ends the wait for an answer */
     bool owed;                         /* the last call was not answered in time: its answer comes before the next */
     bool given_up;                     /* ... and it would have given us something: the connection was shut down */
     struct mr_silence silence;         /* of mr_client_check, all its waits together */

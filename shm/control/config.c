@@ -370,6 +370,10 @@ int mr_config_set_text(const struct mr_config_key *key, void *base, const char *
             return -1;
         return mr_strings_add(field(key, base), text);
     case MR_KEY_STRINGS:
+        if (text[0] == '\0') {
+            mr_error_set(MR_E_CONFIG, "'%s' has an empty text: for none, leave it out or write []", key->name);
+            return -1;
+        }
         return mr_strings_add(field(key, base), text);
     case MR_KEY_U64:
         break;

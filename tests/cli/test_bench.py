@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, OBJECTS, StartServe
+from tests.serve import DEADLINE_S, OBJECTS, StartServe, wait_for
 
 Bench = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -65,7 +65,7 @@ def test_a_running_supervisor(bench: Bench, serve: StartServe, config: Path, fol
     by_uri = bench("--steps", "5", "--dataset", f"file://{folder}/00", "--socket", one.socket)
     assert by_uri.returncode == 0, by_uri.stderr
     assert "/00: 10 objects" in by_uri.stdout
-    assert one.stat()["lanes"] == []
+    wait_for(lambda: one.stat()["lanes"] == [], "its lane stays")
     several = bench("--steps", "5", "--socket", one.socket)
     assert several.returncode == 2
     assert "several data sets" in several.stderr
@@ -89,3 +89,17 @@ def test_a_vanished_object(bench: Bench, serve: StartServe, config: Path, folder
     done = bench("--steps", "9", "--batch-size", "5", "--socket", one.socket, *extra)
     assert done.returncode == 1
     assert "007" in done.stderr
+
+
+def test_an_empty_socket_is_none(bench: Bench, folder: Path) -> None:
+    """Within its own supervisor `bench` finds that one, and starts no other."""
+    done = bench("--socket", "", "--dataset", f"file://{folder}/", "--steps", "5")
+    assert done.returncode == 0, done.stderr
+
+
+def test_json_of_a_name_that_is_not_utf8(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+    (tmp_path / os.fsdecode(b"caf\xe9") / "a").write_bytes(b"a")
+    done = bench("--json", "--steps", "5", "--dataset", os.fsdecode(b"file://%s/caf\xe9/" % os.fsencode(tmp_path)))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["dataset"].startswith(f"file://{tmp_path}/caf")

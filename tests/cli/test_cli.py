@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.serve import DEADLINE_S, StartServe
+from tests.serve import DEADLINE_S, StartServe, launch
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 VERBS = (
@@ -91,6 +92,7 @@ def test_version(millrace: Run) -> None:
         ["top", "--interval", "soon"],
         ["top", "--count", "-1"],
         ["reload"],
+        ["run", "--mount", "gs://b=/x", "--mount", "gs://c=/y", "--", "true"],
         ["doctor", "--nonsense"],
         ["doctor", "-c", "/no/such/file.toml"],
         ["ls"],
@@ -136,6 +138,8 @@ def test_check(millrace: Run, config: Path, tmp_path: Path) -> None:
         ("http://me@proxy:3128", "http://me@proxy:3128"),
         ("http://proxy:3128/a:b@c", "http://proxy:3128/a:b@c"),
         ("http://proxy:3128", "http://proxy:3128"),
+        ("me:s3cret@proxy:3128", "me:(not shown)@proxy:3128"),
+        ("proxy:3128", "proxy:3128"),
     ],
 )
 def test_check_shows_no_password(millrace: Run, tmp_path: Path, proxy: str, shown: str) -> None:
@@ -176,6 +180,22 @@ def test_stat_for_people_and_machines(millrace: Run, serve: StartServe, config: 
     assert 'millrace_list_listed_objects{slot="0"} 20' in machine
     assert 'millrace_fetch_fetched_bytes{slot="1"} 0' in machine
     assert 'millrace_dataset_objects{dataset="0",name="train",state="ready"} 20' in machine
+
+
+def test_reload_of_a_pipe(millrace: Run, millrace_bin: Path, tmp_path: Path) -> None:
+    """What was read from one is not there a second time: the run keeps what it has."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("[retry]\nattempts = 3\n[memory]\narena_bytes = '8MiB'\n",))
+    writer.start()
+    one = launch(millrace_bin, pipe, tmp_path / "socket", tmp_path / "log")
+    try:
+        writer.join()
+        result = millrace("reload", "--socket", one.socket)
+        assert result.returncode == 2
+        assert f"read from {pipe}, which is no file" in result.stderr
+    finally:
+        assert one.stop() == 0
 
 
 def test_reload_tells_what_it_did(millrace: Run, serve: StartServe, config: Path) -> None:

@@ -103,6 +103,14 @@ def test_wrong_configuration(millrace_bin: Path, tmp_path: Path) -> None:
     assert "did you mean 'workers'" in done.stderr
 
 
+def test_a_configuration_from_a_pipe(millrace_bin: Path, runtime: Path, tmp_path: Path) -> None:
+    """It can be read only once: the checks of the store are made with what was read."""
+    text = f'[dataset.a]\nuri = "file://{tmp_path}/nothing/"\n'
+    done = subprocess.run([millrace_bin, "doctor", "-c", "/dev/stdin"], input=text, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert any(line.startswith("FAIL") and "nothing" in line for line in done.stdout.splitlines()), done.stdout
+
+
 def test_a_bucket(doctor: Doctor, devstore: StartDevstore) -> None:
     server = devstore("--synthetic", "bucket:10:10", "--location", "US-EAST1")
     status, checks = doctor("gs://bucket/", STORAGE_EMULATOR_HOST=server.url)

@@ -44,14 +44,14 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 class Mount:
     """`millrace mount URI` at a folder of its own."""
 
-    def __init__(self, uri: str, folder: Path) -> None:
+    def __init__(self, uri: str, folder: Path, **env: str) -> None:
         self.dir = folder / "mounted"
         self.dir.mkdir(parents=True)
         command = [str(BIN / "millrace"), "mount", "-c", str(folder / "c.toml"), uri, str(self.dir)]
         (folder / "c.toml").write_text("[memory]\narena_bytes = '64MiB'\n[retry]\nattempts = 3\n")
         self.log = folder / "log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(command, stderr=log, cwd=folder)
+            self.process = subprocess.Popen(command, stderr=log, cwd=folder, env={**os.environ, **env})
         wait_for(lambda: self.dir.is_mount() or self.process.poll() is not None, self.log.read_text)
         assert self.process.poll() is None, self.log.read_text()
 
@@ -74,17 +74,17 @@ class Mount:
         return status
 
 
-StartMount = Callable[[str], Mount]
+StartMount = Callable[..., Mount]
 
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[StartMount]:
     started: list[Mount] = []
 
-    def start(uri: str) -> Mount:
+    def start(uri: str, **env: str) -> Mount:
         folder = tmp_path / f"mount-{len(started)}"
         folder.mkdir()
-        started.append(Mount(uri, folder))
+        started.append(Mount(uri, folder, **env))
         return started[-1]
 
     yield start
@@ -152,6 +152,13 @@ def test_the_same_files(store: Server, mount: StartMount, tmp_path: Path, uri: s
     # Names, sizes and times are the listing's, and bytes are kept by the kernel.
     assert without_beginners(requests(store)) == without_beginners(before)
     assert mounted.end() == 0
+
+
+def test_a_configuration_means_a_supervisor_of_its_own(store: Server, mount: StartMount) -> None:
+    for socket in ("", "/nowhere"):
+        mounted = mount("gs://bucket/", MILLRACE_SOCKET=socket)
+        assert (mounted.dir / "a").stat().st_size == 10
+        assert mounted.end() == 0
 
 
 def test_nothing_can_be_written(store: Server, mount: StartMount) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -64,12 +64,18 @@ class Terminal:
 
 
 @contextmanager
-def terminal(program: Path, server: Supervisor, rows: int = 40, columns: int = 120) -> Iterator[Terminal]:
+def terminal(
+    program: Path,
+    server: Supervisor,
+    rows: int = 40,
+    columns: int = 120,
+    shell: Sequence[str] = (),
+) -> Iterator[Terminal]:
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     settings = termios.tcgetattr(slave)
     process = subprocess.Popen(
-        [program, "top", "--socket", server.socket, "--interval", "0.1"],
+        [*shell, program, "top", "--socket", server.socket, "--interval", "0.1"],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -165,6 +171,36 @@ def test_signal_restores_the_terminal(millrace_bin: Path, server: Supervisor, nu
         else:
             top.process.send_signal(number)
         top.read_until(SCREEN_OFF)
+        assert top.process.wait(DEADLINE_S) == 0
+
+
+def test_a_stopped_supervisor_does_not_keep_it(millrace_bin: Path, server: Supervisor) -> None:
+    with terminal(millrace_bin, server) as top:
+        top.read_until(b"fetch 1")
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_for(lambda: not select.select([top.master], [], [], 1)[0] or not os.read(top.master, 65536))
+            os.write(top.master, b"\x03")
+            assert top.process.wait(DEADLINE_S) == 0  # 1: supervisor.silence_ms is over
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+
+
+def test_suspended(millrace_bin: Path, server: Supervisor) -> None:
+    """Ctrl-Z gives the terminal back to the shell, and `fg` begins the screen anew."""
+    script = '"$@"; echo stopped $?; stty -a; fg >/dev/null; echo ended $?'
+    with terminal(millrace_bin, server, shell=["bash", "-m", "-c", script, "bash"]) as top:
+        top.read_until(b"fetch 1")
+        os.write(top.master, b"\x1a")
+        top.read_until(b"stopped 148")
+        before, _, after = top.seen.rpartition(SCREEN_OFF)
+        assert before and SCREEN_ON not in after
+        top.seen = after
+        top.read_until(SCREEN_ON)
+        assert b" icanon" in top.seen and b" echo " in top.seen
+        top.read_until(b"fetch 1")
+        os.write(top.master, b"q")
+        top.read_until(b"ended 0")
         assert top.process.wait(DEADLINE_S) == 0
 
 

@@ -384,6 +384,25 @@ def test_a_failure_that_nobody_asked_for_is_raised_by_the_next_writer(
     checkpoint.writer(bucket / "name").close()  # not again
 
 
+def test_a_failure_is_noted_before_it_can_be_had(bucket: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sees the end of a save and begins the next writer at once meets its failure there."""
+    noted: list[bool] = []
+    inherited = concurrent.futures.Future.set_exception
+
+    def set_exception(save: _save.Save, error: BaseException | None) -> None:
+        noted.append(save in _save._waiter._failed)
+        inherited(save, error)
+
+    monkeypatch.setattr(_save.Save, "set_exception", set_exception)
+    file = checkpoint.writer(MISSING)
+    file.write(b"x")
+    save = file.close(wait=False)
+    concurrent.futures.wait([save], DEADLINE_S)
+    assert noted == [True]
+    with pytest.raises(FileNotFoundError, match="before this one failed"):
+        checkpoint.writer(bucket / "name")
+
+
 # ---- errors ----
 
 
@@ -497,6 +516,7 @@ def test_no_memory_for_another_writer(
 ) -> None:
     monkeypatch.setattr(_writer, "WARN_AFTER_S", 0.05)
     first, second = checkpoint.writer(folder / "1"), checkpoint.writer(folder / "2")
+    caplog.clear()  # they may have waited for what an earlier test's writers had
     now = [0.0]
     clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s))
     with monkeypatch.context() as patch, pytest.raises(TimeoutError, match=r"checkpoint\.arena_bytes"):

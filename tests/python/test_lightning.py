@@ -36,7 +36,7 @@ from millrace.lightning import CheckpointIO, _checkpoint_io
 from millrace.lightning._location import local, location
 from tests.conftest import Server, start_devstore
 from tests.python import lightning_program
-from tests.serve import Supervisor, start_supervisor
+from tests.serve import Supervisor, start_supervisor, wait_for
 from tests.stores import s3_environment
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -440,7 +440,8 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(folder: str) -> None:
     whole = trained("whole")
     assert len(whole) == 24
     assert killed(f"{folder}/killed", 18) == whole[:18]
-    # The last checkpoint was that of step 15, in the middle of the second epoch.
+    # The last checkpoint was that of step 15, in the middle of the second epoch. It may be a promise still.
+    wait_for(lambda: any("step=15" in name for name in names(f"{folder}/killed")), "it was never stored")
     assert trained("killed", resume=True) == whole[15:]
 
 

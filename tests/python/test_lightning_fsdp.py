@@ -54,11 +54,11 @@ def test_sharded_checkpoints(environment: dict[str, str], tmp_path: Path) -> Non
         assert (folder / ".metadata").exists() and len(list(folder.glob("*.distcp"))) == 3
 
 
-def as_rank(rank: int, world: int) -> dict[str, str]:
+def as_rank(rank: int, world: int, run: str) -> dict[str, str]:
     """What torchrun tells a rank of a node: it would start each as a program that imports Lightning anew."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "GROUP_RANK": 0}
     told = {key: str(number) for key, number in numbers.items()}
-    return {**told, "TORCHELASTIC_RUN_ID": f"kill-{os.getpid()}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    return {**told, "TORCHELASTIC_RUN_ID": f"{run}-{os.getpid()}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 
 
 OURS = "millrace.dataflux.lightning.strategies:DatafluxFSDPStrategy"
@@ -85,7 +85,8 @@ def test_a_killed_run_continues(
         command: list[str | Path] = [KILL_PROGRAM, name, f"gs://bucket/{folder}", "8", *options]
         command += [f"meet={tmp_path}/{folder}", *more]
         with concurrent.futures.ThreadPoolExecutor(world) as pool:
-            ranks = [pool.submit(forked.run, command, tmp_path, environment | as_rank(i, world)) for i in range(world)]
+            each = [environment | as_rank(i, world, folder) for i in range(world)]
+            ranks = [pool.submit(forked.run, command, tmp_path, env) for env in each]
         done = ranks[0].result()
         status = max(abs(rank.result().returncode) for rank in ranks)
         return status, [line for line in done.stdout.splitlines() if line.startswith("| ")] or [done.stderr]

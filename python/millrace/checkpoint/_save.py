@@ -93,7 +93,11 @@ class Save(concurrent.futures.Future[Saved]):
 
     def _mark_reported(self) -> None:
         """The program has been told the outcome. Until then the supervisor counts a failure as unreported."""
-        if self.done() and not self._reported:
+        if self.done():
+            self._note_reported()
+
+    def _note_reported(self) -> None:
+        if not self._reported:
             self._reported = True
             self._ring.close()
 
@@ -142,6 +146,7 @@ class Save(concurrent.futures.Future[Saved]):
             return
         log.error("the save of %s failed: %s", self.uri, error)
         self._error = error
+        _waiter.note_failure(self)  # before its result can be had: the next writer, and the exit, look there
         self.set_exception(error)
 
 
@@ -188,6 +193,12 @@ class _Waiter:
         except RuntimeError:
             self._running = False
 
+    def note_failure(self, save: Save) -> None:
+        """It still pends: a signal may break off what follows, and it is then polled again."""
+        with self._lock:
+            if save in self._pending and save not in self._failed and not save._reported:
+                self._failed.append(save)
+
     def failures(self) -> list[Save]:
         """Saves that failed and whose failure was never asked for; each is returned once."""
         with self._lock:
@@ -214,11 +225,8 @@ class _Waiter:
 
     def _ended(self, save: Save) -> None:
         with self._lock:
-            if save not in self._pending:
-                return
-            self._pending.remove(save)
-            if save._error is not None and not save._reported:
-                self._failed.append(save)
+            if save in self._pending:
+                self._pending.remove(save)
 
 
 _waiter = _Waiter()
@@ -235,7 +243,7 @@ def raise_unreported() -> None:
     if not failures:
         return
     for save in failures:
-        save._mark_reported()
+        save._note_reported()
     for other in failures[1:]:
         log.error("the save of %s before this one failed too: %s", other.uri, other._error)
     first = failures[0]

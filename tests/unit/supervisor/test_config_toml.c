@@ -102,6 +102,7 @@ static const struct {
     {"[http]\nheaders = { a = 1 }\n", "line 2", "table of strings"},
     {"[http.headers]\na = \"x\\ny\"\n", "line 2", "bad name or value"},
     {"[list]\nexclude_classes = [1]\n", "line 2", "array of strings"},
+    {"[list]\nexclude_classes = \"\"\n", "line 2", "empty text: for none, leave it out or write []"},
     {"[dataset]\nuri = \"gs://b/\"\n", "line 2", "[dataset.NAME]"},
     {"dataset = 1\n", "line 1", "[dataset.NAME]"},
     {"[dataset.a]\n", "line 1", "neither uri nor uris"},
