@@ -340,6 +340,7 @@ static int note_limit(struct mr_bench *b, const struct mr_bench_block *data)
     if (!root)
         return -1;
     snprintf(b->limit, sizeof b->limit, "%s", mr_json_text(json_object_get(root, "limit"), "text"));
+    mr_error_make_printable(b->limit);
     json_decref(root);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/error.h"
 #include "base/json_text.h"
 #include "base/size.h"
 #include "cli/bench_impl.h"
@@ -73,8 +74,10 @@ void mr_bench_print_head(const struct mr_bench *b)
         return;
     if (b->workers > 0)
         snprintf(readers, sizeof readers, "%u worker processes read", b->workers);
-    char bytes[32], largest[32];
-    printf("%s: %" PRIu64 " objects, %s, the largest %s; batches of %u, %s\n", b->name, b->info.count,
+    char bytes[32], largest[32], name[MR_ERROR_TEXT];
+    snprintf(name, sizeof name, "%s", b->name);
+    mr_error_make_printable(name);
+    printf("%s: %" PRIu64 " objects, %s, the largest %s; batches of %u, %s\n", name, b->info.count,
            mr_size_text((double)b->info.total_bytes, bytes), mr_size_text((double)b->info.max_size, largest), b->batch,
            readers);
     printf("first batch after %.0f ms\n\n", b->first_ms);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json_text.h"
 #include "cli/doctor_impl.h"
 
@@ -20,6 +21,7 @@ void mr_doctor_report(struct mr_doctor *doctor, const char *level, const char *w
                                                         mr_json_from_text(text)));
         return;
     }
+    mr_error_make_printable(text);
     printf("%-5s %-14s %s\n", strcmp(level, "fail") == 0 ? "FAIL" : level, what, text);
     fflush(stdout);
 }

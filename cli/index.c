@@ -81,7 +81,10 @@ static void print_text(const struct mr_index_file *file)
         printf(", an explicit list of objects");
     for (size_t i = 0; i < file->prefixes.count; i++)
         printf("%s%s%s", i > 0 ? ", " : "", file->scheme == MR_SCHEME_FILE ? "" : "/", file->prefixes.items[i]);
-    printf("\nendpoint   %s\n", file->endpoint[0] != '\0' ? file->endpoint : "(the public service)");
+    if (file->scheme == MR_SCHEME_FILE)
+        putchar('\n');
+    else
+        printf("\nendpoint   %s\n", file->endpoint[0] != '\0' ? file->endpoint : "(the public service)");
     printf("listed     %s, by %" PRIu64 " requests\n", when, file->requests);
     if (file->shards > 0)
         printf("samples    %" PRIu64 " in %" PRIu64 " tar shards, %" PRIu64 " bytes, the largest %s\n", file->objects,

@@ -6,6 +6,9 @@
 
 /* The supervisor's statistics; NULL with mr_error (PROTOCOL). Free with json_decref. */
 json_t *mr_json_parse_stat(const char *text);
+/* Control characters of all its texts as mr_error_make_printable has them, for what is shown to people: names come from
+ * others. */
+void mr_json_make_printable(json_t *value);
 /* "" where there is none. Lives as long as the object. */
 const char *mr_json_text(const json_t *object, const char *key);
 /* 0 where there is none. */

@@ -199,7 +199,7 @@ int mr_stat_print_prometheus(const char *text)
     if (!root)
         return -1;
     printf("# HELP millrace_uptime_seconds Time since the supervisor's start.\n# TYPE millrace_uptime_seconds gauge\n"
-           "millrace_uptime_seconds %g\n",
+           "millrace_uptime_seconds %.3f\n",
            mr_json_real(root, "uptime_s"));
     printf("# HELP millrace_dataset_objects Objects in a data set's index.\n# TYPE millrace_dataset_objects gauge\n");
     size_t i;

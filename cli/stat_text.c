@@ -144,6 +144,7 @@ int mr_stat_print_text(const char *text)
     json_t *root = mr_json_parse_stat(text);
     if (!root)
         return -1;
+    mr_json_make_printable(root);
     const json_t *memory = json_object_get(root, "memory");
     printf("supervisor %lld  %s, %.0f s, run %s\n", mr_json_integer(root, "pid"), mr_json_text(root, "state"),
            mr_json_real(root, "uptime_s"), mr_json_text(root, "run_id"));

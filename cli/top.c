@@ -53,6 +53,7 @@ static int read_statistics(struct mr_top *top)
     free(text);
     if (!now)
         return -1;
+    mr_json_make_printable(now);
     json_decref(top->before);
     top->before = top->now;
     top->before_ns = top->now_ns;

@@ -158,11 +158,19 @@ bool complain_of_key(const toml::key &key, const std::string &file, const std::s
     return false;
 }
 
+/* A NUL would hide what stands behind it. */
+bool is_whole(const toml::key &key, const std::string &file)
+{
+    return key.str().find('\0') == std::string_view::npos || complain_of_key(key, file, "a name holds a NUL character");
+}
+
 bool take_section(const toml::table &table, const std::string &file, const char *section, const std::string &title,
                   void *base)
 {
     for (const auto &[name, node] : table) {
         std::string key_name(name.str());
+        if (!is_whole(name, file))
+            return false;
         if (const char *present = mr_config_renamed(section, key_name.c_str())) {
             if (table.contains(present))
                 return complain_of_key(name, file,
@@ -194,6 +202,8 @@ bool take_named(const toml::node &node, const std::string &file, const std::stri
     for (const auto &[name, item] : *all) {
         const std::string text(name.str());
         const toml::table *table = item.as_table();
+        if (!is_whole(name, file))
+            return false;
         if (table == nullptr)
             return complain_of_key(name, file,
                                    wanted + ", and '" + text.substr(0, 60) + "' stands in [" + section + "]");

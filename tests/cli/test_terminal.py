@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -39,6 +41,26 @@ def test_names_on_a_terminal(millrace_bin: Path, tmp_path: Path) -> None:
     assert rb"evil\x1b]0;title\x07\xc2\x9b2J\x0asecond" in shown and shown.count(b"\n") == 1
     piped = subprocess.run(command, capture_output=True, check=True).stdout
     assert piped.decode() == f"file://{tmp_path}/folder/{NAME}\n"
+
+
+def test_the_names_that_other_commands_show(millrace_bin: Path, tmp_path: Path) -> None:
+    """Their lines are for people: in them it is the same in a pipe."""
+    place = f"file://{tmp_path}/{NAME}/"
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "a").write_bytes(b"x")
+    script = f"import millrace, subprocess; ds = millrace.MapDataset({place!r}); len(ds)\n"
+    script += "".join(
+        f"subprocess.run([{str(millrace_bin)!r}, {verb}, '--socket', {str(tmp_path / 'socket')!r}], check=True)\n"
+        for verb in ("'stat'", "'top', '--count', '1'")
+    )
+    shown = [on_terminal([millrace_bin, "doctor", place])]
+    shown.append(on_terminal([millrace_bin, "bench", "--steps", "2", "--dataset", place]))
+    run: list[str | Path] = [millrace_bin, "run", "--socket", tmp_path / "socket", "--"]
+    shown.append(on_terminal([*run, sys.executable, "-c", script]))
+    for text in shown:
+        assert re.search(rb"evil[ ?]\]0;title[ ?]\?\?2J second line", text)
+        screen = re.sub(rb"\x1b\[[?0-9;]*[A-Za-z]", b"", text)  # what `top` draws with
+        assert not any(byte < 0x20 for byte in screen.replace(b"\n", b"").replace(b"\r", b"")), text
 
 
 def test_a_servers_words_on_a_terminal(millrace_bin: Path) -> None:

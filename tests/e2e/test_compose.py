@@ -290,6 +290,19 @@ def test_clean_that_may_not_delete(devstore: StartDevstore, millrace_bin: Path) 
     assert (done.returncode, result["failed"], result["removed"], result["removed_bytes"]) == (1, 3, 0, 0)
 
 
+def test_clean_that_fails_in_the_middle(devstore: StartDevstore, millrace_bin: Path) -> None:
+    """What it had removed by then is reported all the same."""
+    server = devstore("--memory", "--fault", "status:1:400:uploads:*")
+    run = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    upload(server.url, "odd", {f"{TEMPORARY_PREFIX}{run}/1-1-{i}": b"0123456789" for i in range(3)})
+    command = [str(millrace_bin), "clean", "--json", "--all", "gs://odd"]
+    environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["removed"], len(result["objects"])) == (2, 3, 3)
+    assert "400" in done.stderr
+
+
 def test_clean(devstore: StartDevstore, millrace_bin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = tmp_path / "runtime"
     (runtime / "millrace" / "composed").mkdir(parents=True)

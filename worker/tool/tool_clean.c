@@ -225,8 +225,10 @@ static int clean_main(const struct mr_arguments *arguments)
     mr_dead_marks_free(clean.marks);
     if (rc == 0)
         rc = mr_process_flush();
-    if (rc == 0)
-        rc = tool_clean_report(&clean);
+    if (rc == 0 || clean.result.seen > 0) { /* also what was removed before it failed */
+        int told = tool_clean_report(&clean);
+        rc = rc == 0 ? told : rc;
+    }
     if (rc == 0 && !clean.objects)
         mr_tool_dead_uploads(NULL, print_dead_uploads, NULL);
     json_decref(clean.objects);

@@ -96,6 +96,8 @@ static const struct {
     {"[fetch]\nworkers = \n", "line 2", ""},
     {"[log]\nlevel = \"loud\"\n", "line 2", "error, warning, info, debug"},
     {"[http]\nproxy = \"a\\u0000b\"\n", "line 2", "NUL"},
+    {"[fetch]\n\"workers\\u0000x\" = 3\n", "line 2", "NUL"},
+    {"[dataset.\"a\\u0000b\"]\nuri = \"gs://b/\"\n", "line 1", "NUL"},
     {"[http]\nproxy = [\"a\"]\n", "line 2", "must be a string"},
     {"[http]\nheaders = [\"a: b\"]\n", "line 2", "table of strings"},
     {"[http]\nheaders = { \"a b\" = \"c\" }\n", "line 2", "bad name or value"},
