@@ -188,16 +188,17 @@ def test_a_stopped_supervisor_does_not_keep_it(millrace_bin: Path, server: Super
 
 def test_suspended(millrace_bin: Path, server: Supervisor) -> None:
     """Ctrl-Z gives the terminal back to the shell, and `fg` begins the screen anew."""
-    script = '"$@"; echo stopped $?; stty -a; fg >/dev/null; echo ended $?'
+    script = '"$@"; echo stopped $?; stty -a; echo "press Enter"; read -r; fg >/dev/null; echo ended $?'
     with terminal(millrace_bin, server, shell=["bash", "-m", "-c", script, "bash"]) as top:
         top.read_until(b"fetch 1")
         os.write(top.master, b"\x1a")
-        top.read_until(b"stopped 148")
+        top.read_until(b"press Enter")
         before, _, after = top.seen.rpartition(SCREEN_OFF)
         assert before and SCREEN_ON not in after
-        top.seen = after
+        assert b"stopped 148" in after and b" icanon" in after and b" echo " in after
+        top.seen = b""
+        os.write(top.master, b"\n")
         top.read_until(SCREEN_ON)
-        assert b" icanon" in top.seen and b" echo " in top.seen
         top.read_until(b"fetch 1")
         os.write(top.master, b"q")
         top.read_until(b"ended 0")
