@@ -101,6 +101,19 @@ void mr_process_uncatch(void)
             signal(number, SIG_DFL);
 }
 
+void mr_process_stop(void)
+{
+    struct sigaction usual = {.sa_handler = SIG_DFL}, ours;
+    sigset_t stop, before;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    sigaction(SIGTSTP, &usual, &ours);
+    raise(SIGTSTP);
+    sigprocmask(SIG_UNBLOCK, &stop, &before); /* here it stops */
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    sigaction(SIGTSTP, &ours, NULL);
+}
+
 uint64_t mr_process_image(void)
 {
     /* Addresses, which stay: the bytes at AT_RANDOM do not (Go's runtime, in a shared library, clears them). */

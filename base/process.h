@@ -20,6 +20,9 @@ void mr_process_begin(void);
 bool mr_process_catch(int number, void (*handler)(int number), int flags);
 /* Those end, stop or continue the process again, as they do by themselves. Async-signal-safe. */
 void mr_process_uncatch(void);
+/* For a SIGTSTP (Ctrl-Z) that was caught or read while blocked: stops as it does by itself, and returns when continued;
+ * at once where nobody could continue us (an orphaned process group). */
+void mr_process_stop(void);
 /* What was printed reaches standard output. 0, or -1 with mr_error. */
 int mr_process_flush(void);
 /* Whether even the few descriptors that a look-up needs cannot be had: then sets mr_error, which says so. For failures

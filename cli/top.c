@@ -2,6 +2,7 @@
  * top.c - `millrace top`: the supervisor's statistics at intervals, with rates between two readings: a screen on a
  * terminal, otherwise one line per reading.
  */
+#include <errno.h>
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,6 +29,7 @@
 
 static volatile sig_atomic_t ended;   /* the signal */
 static volatile sig_atomic_t stopped; /* Ctrl-Z */
+static sigset_t ending;               /* signals that end us: not those that were ignored at the start (nohup) */
 
 static void top_on_signal(int number)
 {
@@ -40,9 +42,10 @@ static void top_on_signal(int number)
 /* Ends the wait for a supervisor that does not answer: a signal that will end us has come, and is blocked. */
 static bool top_is_to_end(void)
 {
-    sigset_t pending;
+    sigset_t pending, both;
     sigpending(&pending);
-    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM) || sigismember(&pending, SIGHUP);
+    sigandset(&both, &pending, &ending);
+    return !sigisemptyset(&both);
 }
 
 /* 0, or -1 with mr_error, when both readings stay as they are. */
@@ -62,9 +65,22 @@ static int read_statistics(struct mr_top *top)
     return 0;
 }
 
+/* Waits for a reader, or a terminal, that takes nothing at the moment; hears signals meanwhile. False: one ends us. */
+static bool await_output(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    sigset_t none;
+    sigemptyset(&none);
+    while (!ended && ppoll(&out, 1, NULL, &none) < 0 && errno == EINTR)
+        ;
+    return !ended;
+}
+
 static int top_show(const struct mr_top *top)
 {
     int rc = 0;
+    if (!await_output())
+        return 0;
     if (top->screen)
         rc = mr_top_draw(top);
     else
@@ -100,16 +116,11 @@ static void give_terminal_back(const struct mr_top *top)
 /* Ctrl-Z: stops with the terminal as it was before, and returns when continued. */
 static void top_stop(struct mr_top *top)
 {
-    sigset_t stop;
-    sigemptyset(&stop);
-    sigaddset(&stop, SIGTSTP);
     stopped = 0;
     give_terminal_back(top);
-    mr_process_catch(SIGTSTP, SIG_DFL, 0);
-    raise(SIGTSTP);
-    sigprocmask(SIG_UNBLOCK, &stop, NULL); /* here it stops */
-    sigprocmask(SIG_BLOCK, &stop, NULL);
-    mr_process_catch(SIGTSTP, top_on_signal, 0);
+    mr_process_stop();
+    if (top->keys) /* in the background (bg) this stops us again, until the terminal is ours (fg) */
+        tcsetattr(STDIN_FILENO, TCSANOW, &top->saved);
     take_terminal(top);
 }
 
@@ -121,6 +132,10 @@ static bool rest(struct mr_top *top, int64_t until_ns)
 {
     while (!ended) {
         struct pollfd keys = {.fd = top->keys ? STDIN_FILENO : -1, .events = POLLIN};
+        if (stopped) {
+            top_stop(top);
+            return true;
+        }
         int64_t left_ns = until_ns - mr_clock_mono_ns();
         if (left_ns < 0)
             left_ns = 0;
@@ -131,8 +146,8 @@ static bool rest(struct mr_top *top, int64_t until_ns)
         char key = 0;
         if (ready == 0)
             return false;
-        if (ready < 0 && stopped && !ended)
-            top_stop(top);
+        if (ready < 0 && stopped)
+            continue;
         if (ready < 0)
             return !ended; /* EINTR */
         if (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')
@@ -177,12 +192,16 @@ static void top_begin(struct mr_top *top)
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};
     sigset_t blocked;
     sigemptyset(&blocked);
+    sigemptyset(&ending);
     top->screen = isatty(STDOUT_FILENO) == 1;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         if (numbers[i] == SIGTSTP && !top->screen)
             continue;
-        mr_process_catch(numbers[i], top_on_signal, 0);
+        if (!mr_process_catch(numbers[i], top_on_signal, 0))
+            continue;
         sigaddset(&blocked, numbers[i]);
+        if (numbers[i] != SIGWINCH && numbers[i] != SIGTSTP)
+            sigaddset(&ending, numbers[i]);
     }
     sigprocmask(SIG_BLOCK, &blocked, NULL);
     mr_client_set_interrupt(top->client, top_is_to_end);

@@ -116,5 +116,5 @@ void mr_command_signal(struct mr_supervisor *s, const struct signalfd_siginfo *i
         mr_events_start(&s->events, &s->command.patience, (unsigned)s->config.supervisor.silence_ms);
     }
     if (info->ssi_signo == SIGTSTP)
-        raise(SIGSTOP); /* the shell waits for us to stop, not for the command */
+        mr_process_stop(); /* the shell waits for us to stop, not for the command */
 }

@@ -233,7 +233,7 @@ static void supervisor_on_signal(struct mr_supervisor *s, const struct signalfd_
             mr_log_error("the configuration was not reread: %s", mr_error_text());
         return;
     case SIGTSTP:
-        raise(SIGSTOP);
+        mr_process_stop();
         return;
     default:
         return;
@@ -257,7 +257,7 @@ static int init_signals(struct mr_supervisor *s)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         struct sigaction now;
-        bool may_stay = wanted[i] == SIGHUP || wanted[i] == SIGINT || wanted[i] == SIGQUIT;
+        bool may_stay = wanted[i] == SIGHUP || wanted[i] == SIGINT || wanted[i] == SIGQUIT || wanted[i] == SIGTSTP;
         /* Under nohup, and in the background of a script, they stay ignored, by us and by the command. */
         if (!may_stay || sigaction(wanted[i], NULL, &now) != 0 || now.sa_handler != SIG_IGN)
             sigaddset(&set, wanted[i]);

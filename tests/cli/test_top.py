@@ -92,6 +92,22 @@ def terminal(
         os.close(slave)
 
 
+def call_of(pid: int) -> list[str]:
+    """The number and the arguments of the system call that it waits in; ["running"]."""
+    return [*Path(f"/proc/{pid}/syscall").read_text().split(), "", "", "", ""][:5]
+
+
+def waits_for_output(pid: int) -> bool:
+    """It is in a write to standard output, or in a ppoll without an end."""
+    call = call_of(pid)
+    return call[1] == "0x1" or call[3] == "0x0"
+
+
+def waits_for_an_answer(pid: int) -> bool:
+    """It polls two descriptors: the supervisor's socket and its process."""
+    return call_of(pid)[2] == "0x2"
+
+
 def test_lines_in_a_pipe(millrace_bin: Path, server: Supervisor) -> None:
     command = [str(millrace_bin), "top", "--socket", str(server.socket), "--count", "3", "--interval", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
@@ -187,8 +203,9 @@ def test_a_stopped_supervisor_does_not_keep_it(millrace_bin: Path, server: Super
 
 
 def test_suspended(millrace_bin: Path, server: Supervisor) -> None:
-    """Ctrl-Z gives the terminal back to the shell, and `fg` begins the screen anew."""
-    script = '"$@"; echo stopped $?; stty -a; echo "press Enter"; read -r; fg >/dev/null; echo ended $?'
+    """Ctrl-Z gives the terminal back to the shell; `bg` leaves it there, and `fg` begins the screen anew."""
+    script = '"$@"; echo stopped $?; stty -a; echo "press Enter"; read -r; bg; sleep 0.5'
+    script += '; echo "in front"; fg >/dev/null; echo ended $?'
     with terminal(millrace_bin, server, shell=["bash", "-m", "-c", script, "bash"]) as top:
         top.read_until(b"fetch 1")
         os.write(top.master, b"\x1a")
@@ -199,10 +216,29 @@ def test_suspended(millrace_bin: Path, server: Supervisor) -> None:
         top.seen = b""
         os.write(top.master, b"\n")
         top.read_until(SCREEN_ON)
+        assert b"in front" in top.seen.partition(SCREEN_ON)[0]  # in the background it draws nothing
         top.read_until(b"fetch 1")
         os.write(top.master, b"q")
         top.read_until(b"ended 0")
         assert top.process.wait(DEADLINE_S) == 0
+
+
+def test_nobody_reads(millrace_bin: Path, server: Supervisor) -> None:
+    """A pipe that is full does not keep a signal from it."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, bytes(4096))
+    command = [str(millrace_bin), "top", "--socket", str(server.socket), "--interval", "0.1"]
+    top = subprocess.Popen(command, stdout=writer)
+    try:
+        wait_for(lambda: waits_for_output(top.pid), "it prints nothing")
+        top.terminate()
+        assert top.wait(DEADLINE_S) == 0
+    finally:
+        top.kill()
+        top.wait()
+        os.close(reader)
+        os.close(writer)
 
 
 def test_nohup(millrace_bin: Path, server: Supervisor) -> None:
@@ -212,6 +248,22 @@ def test_nohup(millrace_bin: Path, server: Supervisor) -> None:
         first = top.stdout.readline()
         top.send_signal(signal.SIGHUP)
         assert first and len(top.stdout.read().splitlines()) >= 4
+        assert top.wait(DEADLINE_S) == 0
+
+
+def test_nohup_and_a_stopped_supervisor(millrace_bin: Path, server: Supervisor) -> None:
+    """What is ignored does not end the wait for its answer."""
+    command = ["nohup", str(millrace_bin), "top", "--socket", str(server.socket), "--count", "30", "--interval", "0.1"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as top:
+        assert top.stdout is not None
+        assert top.stdout.readline()
+        server.process.send_signal(signal.SIGSTOP)
+        wait_for(lambda: waits_for_an_answer(top.pid), "it asks nothing")
+        top.send_signal(signal.SIGHUP)
+        with suppress(subprocess.TimeoutExpired):
+            top.wait(1)  # it looks for signals four times a second
+        server.process.send_signal(signal.SIGCONT)
+        assert len(top.stdout.read().splitlines()) == 29
         assert top.wait(DEADLINE_S) == 0
 
 

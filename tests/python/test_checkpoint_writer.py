@@ -403,6 +403,25 @@ def test_a_failure_is_noted_before_it_can_be_had(bucket: Place, monkeypatch: pyt
         checkpoint.writer(bucket / "name")
 
 
+def test_a_failure_that_a_signal_hides_is_raised_by_the_next_writer(
+    bucket: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inherited = concurrent.futures.Future.set_exception
+
+    def set_exception(save: _save.Save, error: BaseException | None) -> None:
+        inherited(save, error)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_save.Save, "set_exception", set_exception)
+    file = checkpoint.writer(MISSING)
+    file.write(b"x")
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    wait_for(lambda: not _save._waiter._pending, "nobody waits for it")
+    with pytest.raises(FileNotFoundError, match="before this one failed"):
+        checkpoint.writer(bucket / "name")
+
+
 # ---- errors ----
 
 

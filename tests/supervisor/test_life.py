@@ -378,7 +378,7 @@ def test_run_stops_and_continues_with_its_command(millrace_bin: Path, config: Pa
         [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        preexec_fn=os.setpgrp,  # as a shell starts its jobs
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
@@ -392,6 +392,25 @@ def test_run_stops_and_continues_with_its_command(millrace_bin: Path, config: Pa
     process.terminate()
     assert process.wait(DEADLINE_S) == 3
     process.stdout.close()
+
+
+def test_ctrl_z_where_no_shell_could_continue_it(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    """An orphaned process group, as `ssh -t HOST millrace run` has: the kernel stops no command there."""
+    process = subprocess.Popen(
+        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.kill(process.pid, signal.SIGTSTP)
+    process.terminate()
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        process.kill()
+    process.stdout.close()
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3
 
 
 def test_nohup(millrace_bin: Path, config: Path, runtime: Path) -> None:

@@ -39,6 +39,7 @@ struct clean {
     char failure[400];
     json_t *upload_list; /* NULL: no --json */
     struct mr_clean_uploads uploads;
+    bool uploads_listed; /* or some of them, before it failed */
 };
 
 static bool is_dead(struct clean *clean, const struct mr_store_item *item, int64_t age_s)
@@ -142,7 +143,9 @@ static int tool_clean_run(struct clean *clean, const char *text)
                                                .all = clean->all,
                                                .older_than_s = clean->older_than_s,
                                                .list = clean->upload_list};
-    if (mr_clean_uploads(&clean->uploads) != 0)
+    int rc = mr_clean_uploads(&clean->uploads);
+    clean->uploads_listed = rc == 0 || clean->uploads.seen > 0;
+    if (rc != 0)
         return -1;
     if (!clean->uploads.denied || is_whole_bucket(clean))
         return 0;
@@ -153,6 +156,8 @@ static int tool_clean_run(struct clean *clean, const char *text)
 static void report_uploads(const struct clean *clean)
 {
     const struct mr_clean_uploads *u = &clean->uploads;
+    if (!clean->uploads_listed)
+        return;
     char *uri = mr_uri_format(clean->uri.scheme, clean->uri.bucket, clean->uri.key);
     if (u->denied) {
         fprintf(stderr, "unfinished uploads could not be listed: %s\n", u->failure);
@@ -186,6 +191,10 @@ static int tool_clean_report(const struct clean *clean)
             json_pack("{s:I, s:I, s:I, s:o, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
                       (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed, "failure",
                       mr_json_from_text(clean->uploads.failure), "uploads", clean->upload_list);
+        if (!clean->uploads_listed) {
+            json_decref(uploads);
+            uploads = json_null();
+        }
         json_t *all =
             json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:O, s:o}", "dry_run", clean->dry_run, "seen",
                       (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
@@ -225,7 +234,7 @@ static int clean_main(const struct mr_arguments *arguments)
     mr_dead_marks_free(clean.marks);
     if (rc == 0)
         rc = mr_process_flush();
-    if (rc == 0 || clean.result.seen > 0) { /* also what was removed before it failed */
+    if (rc == 0 || clean.result.seen + clean.uploads.seen > 0) { /* also what was removed before it failed */
         int told = tool_clean_report(&clean);
         rc = rc == 0 ? told : rc;
     }

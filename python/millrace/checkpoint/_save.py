@@ -138,6 +138,8 @@ class Save(concurrent.futures.Future[Saved]):
     def _end(self, error: BaseException | None, generation: int = 0, crc32c: int = 0) -> None:
         self._connection = None
         if self.done():
+            if self._error is not None:  # a signal broke it off before it was watched
+                _waiter.note_failure(self)
             return
         _changes.note()
         if error is None:
