@@ -340,7 +340,6 @@ static int note_limit(struct mr_bench *b, const struct mr_bench_block *data)
     if (!root)
         return -1;
     snprintf(b->limit, sizeof b->limit, "%s", mr_json_text(json_object_get(root, "limit"), "text"));
-    mr_error_make_printable(b->limit);
     json_decref(root);
     return 0;
 }
@@ -403,8 +402,7 @@ static int add_option(struct mr_strings *command, const struct mr_option *option
     return rc;
 }
 
-/* `millrace bench` with the same options, except for the configuration, which is the supervisor's, and another one's
- * socket. 0 or -1. */
+/* `millrace bench` with the same options, except for the configuration, which is the supervisor's. 0 or -1. */
 static int own_command(const struct mr_arguments *arguments, struct mr_strings *command)
 {
     char self[PATH_MAX];
@@ -414,9 +412,7 @@ static int own_command(const struct mr_arguments *arguments, struct mr_strings *
     const struct mr_verb_option *option;
     for (unsigned i = 0; (option = mr_verb_option(arguments->verb, i)); i++) {
         const struct mr_option_value *value = &arguments->values[option->id];
-        if (option->id == MR_OPT_CONFIG || option->id == MR_OPT_SOCKET)
-            continue;
-        for (unsigned k = 0; k < value->count; k++)
+        for (unsigned k = 0; k < value->count && option->id != MR_OPT_CONFIG; k++)
             if (add_option(command, mr_option(option->id), value->text) != 0)
                 return -1;
     }

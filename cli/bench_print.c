@@ -100,6 +100,7 @@ void mr_bench_print_end(struct mr_bench *b, const struct mr_bench_block *data, c
         putchar('\n');
         return;
     }
+    mr_error_make_printable(b->limit);
     printf("\nA training step that takes longer than %.2f ms for %.0f samples does not wait for data here.\n"
            "The data path costs %.1f us of CPU a sample: %.1f in the reading process, %.1f in the download processes.\n"
            "The same steps over one batch in memory take %.3f ms: that is the copy into a batch alone.\n"

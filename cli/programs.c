@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "supervisor/config_toml.h"
+#include "supervisor/reload.h"
 
 int mr_program_path(const char *name, char path[PATH_MAX])
 {
@@ -40,20 +41,8 @@ static int become(char *path, char **argv)
 static int write_config(const struct mr_arguments *arguments, const struct mr_config *from)
 {
     struct mr_config config = *from; /* the texts stay those of *from */
-    int level = (int)config.log.level + mr_arguments_verbosity(arguments);
-    config.log.level = (uint64_t)(level < MR_LOG_ERROR ? MR_LOG_ERROR : level > MR_LOG_DEBUG ? MR_LOG_DEBUG : level);
+    config.log.level = mr_reload_log_level(from, mr_arguments_verbosity(arguments));
     return mr_config_to_fd(&config);
-}
-
-/* The same of the file that the arguments name. */
-static int load_config(const struct mr_arguments *arguments)
-{
-    struct mr_config config;
-    if (mr_config_load(&config, mr_arguments_text(arguments, MR_OPT_CONFIG)) != 0)
-        return -1;
-    int fd = write_config(arguments, &config);
-    mr_config_close(&config);
-    return fd;
 }
 
 int mr_program_worker(const struct mr_arguments *arguments, const struct mr_config *config)
@@ -61,7 +50,7 @@ int mr_program_worker(const struct mr_arguments *arguments, const struct mr_conf
     size_t count = 0;
     while (arguments->argv[count])
         count++;
-    int config_fd = config ? write_config(arguments, config) : load_config(arguments);
+    int config_fd = write_config(arguments, config);
     char path[PATH_MAX];
     if (config_fd < 0 || mr_program_path("millrace-worker", path) != 0)
         return -1;
@@ -94,6 +83,10 @@ int mr_program_devstore(char **argv)
 
 int mr_cli_tool(const struct mr_arguments *arguments)
 {
-    mr_program_worker(arguments, NULL);
+    struct mr_config config;
+    if (mr_config_load(&config, mr_arguments_text(arguments, MR_OPT_CONFIG)) == 0) {
+        mr_program_worker(arguments, &config);
+        mr_config_close(&config);
+    }
     return mr_cli_put_json_error(arguments) ? mr_code_exit_status(mr_error_code()) : mr_cli_fail();
 }

@@ -9,8 +9,8 @@
 
 /* The path of a program in the same folder as this one. 0 or -1. */
 int mr_program_path(const char *name, char path[PATH_MAX]);
-/* Becomes `millrace-worker VERB ...` with the same arguments and a configuration, with -v and -q applied; NULL: that
- * which they name. Returns only on failure: -1. */
+/* Becomes `millrace-worker VERB ...` with the same arguments and this configuration, with -v and -q applied. Returns
+ * only on failure: -1. */
 int mr_program_worker(const struct mr_arguments *arguments, const struct mr_config *config);
 /* Becomes millrace-devstore. argv[0] is replaced. Returns only on failure: -1. */
 int mr_program_devstore(char **argv);

@@ -65,13 +65,19 @@ static int read_statistics(struct mr_top *top)
     return 0;
 }
 
+/* Signals are delivered only here: none is missed before it. timeout NULL: for ever. Else as ppoll. */
+static int top_poll(struct pollfd *waits, const struct timespec *timeout)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    return ppoll(waits, 1, timeout, &none);
+}
+
 /* Waits for a reader, or a terminal, that takes nothing at the moment; hears signals meanwhile. False: one ends us. */
 static bool await_output(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    sigset_t none;
-    sigemptyset(&none);
-    while (!ended && ppoll(&out, 1, NULL, &none) < 0 && errno == EINTR)
+    while (!ended && top_poll(&out, NULL) < 0 && errno == EINTR)
         ;
     return !ended;
 }
@@ -131,26 +137,22 @@ static void top_stop(struct mr_top *top)
 static bool rest(struct mr_top *top, int64_t until_ns)
 {
     while (!ended) {
-        struct pollfd keys = {.fd = top->keys ? STDIN_FILENO : -1, .events = POLLIN};
         if (stopped) {
             top_stop(top);
             return true;
         }
+        struct pollfd keys = {.fd = top->keys ? STDIN_FILENO : -1, .events = POLLIN};
         int64_t left_ns = until_ns - mr_clock_mono_ns();
         if (left_ns < 0)
             left_ns = 0;
         struct timespec left = {left_ns / MR_SECOND_NS, left_ns % MR_SECOND_NS};
-        sigset_t none;
-        sigemptyset(&none);
-        int ready = ppoll(&keys, 1, &left, &none); /* signals are delivered only here: none is missed before it */
+        int ready = top_poll(&keys, &left);
         char key = 0;
         if (ready == 0)
             return false;
-        if (ready < 0 && stopped)
-            continue;
-        if (ready < 0)
+        if (ready < 0 && !stopped)
             return !ended; /* EINTR */
-        if (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')
+        if (ready > 0 && (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q'))
             ended = SIGINT;
     }
     return false;
@@ -186,7 +188,7 @@ static int top_run(struct mr_top *top, int64_t interval_ns, uint64_t count)
     return 0;
 }
 
-/* Blocks signals outside rest(), and takes over the terminal's screen and keys until top_end. */
+/* Blocks signals outside top_poll(), and takes over the terminal's screen and keys until top_end. */
 static void top_begin(struct mr_top *top)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP};

@@ -271,21 +271,27 @@ def test_fake_gcs_server(fake_gcs: Server, read: Read) -> None:
     assert temporary(fake_gcs.url, "odd") == []
 
 
-def clean(millrace_bin: Path, url: str, *arguments: str) -> dict[str, Any]:
+def run_clean(millrace_bin: Path, url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "STORAGE_EMULATOR_HOST": url}
     command = [str(millrace_bin), "clean", "--json", *arguments, "gs://odd"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+
+
+def clean(millrace_bin: Path, url: str, *arguments: str) -> dict[str, Any]:
+    result = run_clean(millrace_bin, url, *arguments)
     assert result.returncode == 0, result.stderr
     return dict(json.loads(result.stdout))
 
 
+def upload_temporaries(url: str) -> None:
+    run = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    upload(url, "odd", {f"{TEMPORARY_PREFIX}{run}/1-1-{i}": b"0123456789" for i in range(3)})
+
+
 def test_clean_that_may_not_delete(devstore: StartDevstore, millrace_bin: Path) -> None:
     server = devstore("--memory", "--deny", "storage.objects.delete")
-    run = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    upload(server.url, "odd", {f"{TEMPORARY_PREFIX}{run}/1-1-{i}": b"0123456789" for i in range(3)})
-    command = [str(millrace_bin), "clean", "--json", "--all", "gs://odd"]
-    environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    upload_temporaries(server.url)
+    done = run_clean(millrace_bin, server.url, "--all")
     result = json.loads(done.stdout)
     assert (done.returncode, result["failed"], result["removed"], result["removed_bytes"]) == (1, 3, 0, 0)
 
@@ -293,11 +299,8 @@ def test_clean_that_may_not_delete(devstore: StartDevstore, millrace_bin: Path) 
 def test_clean_that_fails_in_the_middle(devstore: StartDevstore, millrace_bin: Path) -> None:
     """What it had removed by then is reported all the same."""
     server = devstore("--memory", "--fault", "status:1:400:uploads:*")
-    run = "0f8fad5b-d9cb-469f-a165-70867728950e"
-    upload(server.url, "odd", {f"{TEMPORARY_PREFIX}{run}/1-1-{i}": b"0123456789" for i in range(3)})
-    command = [str(millrace_bin), "clean", "--json", "--all", "gs://odd"]
-    environment = {**os.environ, "STORAGE_EMULATOR_HOST": server.url}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    upload_temporaries(server.url)
+    done = run_clean(millrace_bin, server.url, "--all")
     result = json.loads(done.stdout)
     assert (done.returncode, result["removed"], len(result["objects"])) == (2, 3, 3)
     assert result["unfinished"] is None  # nobody knows

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -297,15 +298,22 @@ while True:
 """
 
 
-def test_run_passes_signals_on(millrace_bin: Path, config: Path, runtime: Path) -> None:
+def show_signals(program: Path, config: Path, become: Callable[[], object]) -> subprocess.Popen[str]:
+    """A `millrace run` of it that is ready. os.setsid: an orphaned process group; os.setpgrp: a job of a shell."""
     process = subprocess.Popen(
-        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
+        [program, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        preexec_fn=become,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_run_passes_signals_on(millrace_bin: Path, config: Path, runtime: Path) -> None:
+    process = show_signals(millrace_bin, config, os.setsid)
+    assert process.stdout is not None
     for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGTERM"):
         process.send_signal(signal.Signals[name])
         assert process.stdout.readline() == f"{name}\n"
@@ -374,14 +382,8 @@ def test_run_leaves_the_terminal_signals_to_the_terminal(millrace_bin: Path, con
 
 def test_run_stops_and_continues_with_its_command(millrace_bin: Path, config: Path, runtime: Path) -> None:
     """Ctrl-Z: the shell waits for millrace to stop."""
-    process = subprocess.Popen(
-        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=os.setpgrp,  # as a shell starts its jobs
-    )
+    process = show_signals(millrace_bin, config, os.setpgrp)
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
     os.kill(process.pid, signal.SIGTSTP)
     pid, status = os.waitpid(process.pid, os.WUNTRACED)
     assert pid == process.pid
@@ -396,21 +398,15 @@ def test_run_stops_and_continues_with_its_command(millrace_bin: Path, config: Pa
 
 def test_ctrl_z_where_no_shell_could_continue_it(millrace_bin: Path, config: Path, runtime: Path) -> None:
     """An orphaned process group, as `ssh -t HOST millrace run` has: the kernel stops no command there."""
-    process = subprocess.Popen(
-        [millrace_bin, "run", "-q", "-c", config, "--", sys.executable, "-c", SHOW_SIGNALS],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = show_signals(millrace_bin, config, os.setsid)
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
     os.kill(process.pid, signal.SIGTSTP)
     process.terminate()
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    if os.WIFSTOPPED(status):
+    seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+    if seen is not None and seen.si_code == os.CLD_STOPPED:
         process.kill()
     process.stdout.close()
-    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3
+    assert process.wait(DEADLINE_S) == 3
 
 
 def test_nohup(millrace_bin: Path, config: Path, runtime: Path) -> None:

@@ -188,13 +188,11 @@ static int tool_clean_report(const struct clean *clean)
     const struct mr_sweep_result *r = &clean->result;
     if (clean->objects) {
         json_t *uploads =
-            json_pack("{s:I, s:I, s:I, s:o, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
-                      (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed, "failure",
-                      mr_json_from_text(clean->uploads.failure), "uploads", clean->upload_list);
-        if (!clean->uploads_listed) {
-            json_decref(uploads);
-            uploads = json_null();
-        }
+            !clean->uploads_listed
+                ? json_null()
+                : json_pack("{s:I, s:I, s:I, s:o, s:O}", "seen", (json_int_t)clean->uploads.seen, "removed",
+                            (json_int_t)clean->uploads.removed, "failed", (json_int_t)clean->uploads.failed, "failure",
+                            mr_json_from_text(clean->uploads.failure), "uploads", clean->upload_list);
         json_t *all =
             json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:o, s:O, s:o}", "dry_run", clean->dry_run, "seen",
                       (json_int_t)r->seen, "removed", (json_int_t)r->removed, "removed_bytes",
