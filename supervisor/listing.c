@@ -5,6 +5,7 @@
  */
 #include "supervisor/listing.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -401,6 +402,23 @@ static void give_back(struct mr_child *child)
     child->job = NULL;
 }
 
+/* Kills that come from outside do not count, but a listing for which there is no memory would begin anew for ever. */
+static void count_oom_kill(struct mr_child *child)
+{
+    if (child->end.signal != SIGKILL || !mr_oom_just_now(&child->supervisor->oom))
+        return;
+    mr_log_limited(&child->oom_logged, MR_LOG_ERROR,
+                   "list worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
+                   "list.workers, or raise the limit",
+                   child->slot);
+    child->idle_starts++;
+    child->fail_code = MR_E_NO_MEMORY;
+    snprintf(child->fail_text, sizeof child->fail_text,
+             "list worker %u was killed again and again because the memory limit was reached: lower memory.arena_bytes "
+             "or list.workers, or raise the limit",
+             child->slot);
+}
+
 /* The slot cannot work: what is being listed fails with its text. */
 static void fail_listed(struct mr_child *child)
 {
@@ -417,8 +435,10 @@ static bool settle_workers(struct mr_supervisor *s)
     bool changed = false;
     for (unsigned i = 0; i < s->listing.worker_count; i++) {
         struct mr_child *child = &s->listing.workers[i];
-        if (child->state == MR_CHILD_ENDED)
+        if (child->state == MR_CHILD_ENDED) {
+            count_oom_kill(child);
             give_back(child);
+        }
         changed |= mr_child_settle(child);
         if (mr_child_has_rested(child) && child->state == MR_CHILD_FAILED) {
             fail_listed(child);

@@ -6,7 +6,6 @@ python -m tests.environment.conditions prints the table of docs/testing.md.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import resource
@@ -14,12 +13,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.serve import wait_for
+from tests.groups import memory_group
 from tests.torture.scenes import BIN, BUILD, CONFIG, NEW, OBJECTS, SIZE
 
 HANG_S = 150.0
@@ -132,36 +130,14 @@ def german(place: Place) -> dict[str, str | None]:
     return {"LC_ALL": "de_DE.UTF-8", "LOCPATH": _locales[0].name}
 
 
-def removed(group: Path) -> bool:
-    with contextlib.suppress(OSError):
-        group.rmdir()
-        return True
-    return False
-
-
 @contextlib.contextmanager
 def small_cgroup(place: Place) -> Iterator[None]:
-    """A group of 48 MiB that the program enters by its own hand: $G."""
-    name = f"millrace-test-{uuid.uuid4().hex[:8]}"
-    for parent, file in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-        group = Path(parent) / name
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            (group / file).write_text(str(48 << 20))
-        except OSError:
-            group.rmdir()
-            continue
+    """A group of 48 MiB that the program enters by its own hand: $G. A private supervisor ends a moment after it."""
+    with memory_group(48 << 20) as group:
+        if not group:
+            raise Unavailable("no memory cgroup can be made here")
         place.environment["G"] = str(group)
-        try:
-            yield
-        finally:
-            # A private supervisor ends a moment after its program.
-            wait_for(functools.partial(removed, group), "processes stay in the group")
-        return
-    raise Unavailable("no memory cgroup can be made here")
+        yield
 
 
 def enter_group(place: Place) -> None:

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
-from tests.conftest import StartDevstore
+from tests.conftest import BIN, StartDevstore
+from tests.groups import memory_group
 from tests.serve import DEADLINE_S, StartServe, Supervisor, alive, strike, wait_for, workers
 
 MakeProgram = Callable[[str], Path]
@@ -308,5 +310,31 @@ def test_reload(serve: StartServe, config: Path) -> None:
     config.write_text("[fetch]\nconnection = 3\n")
     one.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "was not reread" in one.log.read_text(), "no complaint")
+    assert one.stat()["state"] == "running"
+    assert one.stop() == 0
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group of 96 MiB: named before `serve`, whose supervisors end first."""
+    with memory_group(96 << 20) as made:
+        if not made:
+            pytest.skip("no memory cgroup can be made here")
+        yield made
+
+
+def test_a_listing_for_which_there_is_no_memory(
+    group: Path, serve: StartServe, config: Path, with_worker: MakeProgram
+) -> None:
+    """The kernel kills each list worker: the data set fails. After other kills there is always another start."""
+    script = f"""\
+        #!/bin/sh
+        [ "$1" = list ] || exec {BIN}/millrace-worker "$@"
+        grep -q {group.name} /proc/self/cgroup || kill -KILL $$
+        exec dd if=/dev/zero of=/dev/null bs=512M count=1
+    """
+    one = serve(config, program=with_worker(script))
+    (group / "cgroup.procs").write_text(str(one.process.pid))
+    assert "was killed again and again because the memory limit was reached" in failure(one)
     assert one.stat()["state"] == "running"
     assert one.stop() == 0
