@@ -9,6 +9,7 @@ import random
 import resource
 import select
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -375,6 +376,30 @@ def test_a_reader_that_waits_does_not_stop_the_downloads(
         wait_for(lambda: log.read_text().count("alt=media") == 9)
         process.stdout.close()
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_sockets_that_do_not_block(millrace_bin: Path, store: Path) -> None:
+    """As the standard streams of a command that an event loop has started: there is more room, and more data, later."""
+    data = (store / "big").read_bytes()
+    pair = socket.socketpair()
+    with pair[0] as ours, pair[1] as theirs:
+        theirs.setblocking(False)
+        upload = [millrace_bin, "cp", "-q", "-", "gs://bucket/new"]
+        with subprocess.Popen(upload, stdin=theirs, stdout=subprocess.DEVNULL) as process:
+            time.sleep(0.1)  # most often it finds nothing there yet
+            ours.sendall(data)
+            ours.shutdown(socket.SHUT_WR)
+            assert process.wait(DEADLINE_S) == 0
+        assert (store / "new").read_bytes() == data
+    pair = socket.socketpair()
+    with pair[0] as ours, pair[1] as theirs:
+        theirs.setblocking(False)
+        with subprocess.Popen([millrace_bin, "cat", "gs://bucket/new"], stdout=theirs) as process:
+            theirs.close()
+            wait_for(lambda: select.select([ours], [], [], 0)[0])
+            with ours.makefile("rb") as file:
+                assert file.read() == data
+            assert process.wait(DEADLINE_S) == 0
 
 
 # ---- rm ----

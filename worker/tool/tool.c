@@ -144,6 +144,31 @@ int mr_tool_step_or(struct mr_tool *tool, int fd)
     return interrupted ? fail_interrupted() : 0;
 }
 
+/* Waits for a descriptor that whoever else has it made not block; not past a signal. */
+static void wait_until(int fd, short events)
+{
+    struct pollfd ready = {.fd = fd, .events = events};
+    (void)poll(&ready, 1, STEP_MS);
+}
+
+ssize_t mr_tool_read(int fd, void *data, size_t size, const char *what)
+{
+    for (;;) {
+        ssize_t n = read(fd, data, size);
+        int errnum = errno;
+        if (interrupted)
+            return fail_interrupted();
+        if (n >= 0)
+            return n;
+        if (errnum == EAGAIN) {
+            wait_until(fd, POLLIN);
+        } else if (errnum != EINTR) {
+            mr_error_set_errno(errnum, "%s", what);
+            return -1;
+        }
+    }
+}
+
 int mr_tool_write(int fd, const void *data, uint64_t length, const char *what)
 {
     const char *at = data;
@@ -151,7 +176,9 @@ int mr_tool_write(int fd, const void *data, uint64_t length, const char *what)
         ssize_t n = write(fd, at, length);
         if (interrupted)
             return fail_interrupted();
-        if (n < 0 && errno != EINTR) {
+        if (n < 0 && errno == EAGAIN) {
+            wait_until(fd, POLLOUT);
+        } else if (n < 0 && errno != EINTR) {
             mr_error_set_errno(errno, "cannot write to %s", what);
             return -1;
         }

@@ -166,14 +166,9 @@ static int next_bytes(struct copy *copy, const void **data, uint64_t *length)
 {
     if (copy->download)
         return mr_download_next(copy->download, data, length);
-    ssize_t n;
-    do
-        n = read(copy->fd, copy->buffer, READ_BYTES);
-    while (n < 0 && errno == EINTR && !mr_tool_interrupted());
-    if (n < 0 || mr_tool_interrupted()) {
-        mr_error_set_errno(errno, "%s", copy->from.text);
+    ssize_t n = mr_tool_read(copy->fd, copy->buffer, READ_BYTES, copy->from.text);
+    if (n < 0)
         return -1;
-    }
     *data = copy->buffer;
     *length = (uint64_t)n;
     return n > 0;
