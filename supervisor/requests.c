@@ -52,8 +52,13 @@ static int hello(struct mr_client_peer *client, struct mr_msg_in *in)
     if (mr_msg_get_str(in, "role", &role) != 0 || mr_msg_get_u64(in, "pid", &pid) != 0 ||
         (mr_msg_has(in, "image") && mr_msg_get_u64(in, "image", &client->image) != 0))
         return -1;
+    bool of_job = strcmp(role, "tool") != 0;
+    if (of_job && s->is_private && s->state != MR_SUP_RUNNING) {
+        mr_error_set(MR_E_GONE, "this private millrace supervisor is ending: another one is needed");
+        return -1;
+    }
     client->greeted = true;
-    client->of_job = strcmp(role, "tool") != 0;
+    client->of_job = of_job;
     s->clients.any_yet |= client->of_job;
     struct mr_msg_out *out = ok();
     mr_msg_put_str(out, "run_id", s->run_id);

@@ -106,6 +106,12 @@ static int make_locked(struct mr_run_folder *folder)
     return 0;
 }
 
+/* A folder's name that nobody else has; -1 if it is too long. */
+static int own_name(const char *base, char path[PATH_MAX])
+{
+    return snprintf(path, PATH_MAX, "%s/run-%d-%08x", base, (int)getpid(), (unsigned)mr_random64()) < PATH_MAX ? 0 : -1;
+}
+
 /* A folder of our own, locked. Containers may share the base, and then have processes of the same number. */
 static int make_own(struct mr_run_folder *folder)
 {
@@ -113,8 +119,7 @@ static int make_own(struct mr_run_folder *folder)
     if (mr_runtime_folder(NULL, base) != 0)
         return -1;
     sweep(base);
-    if (snprintf(folder->path, sizeof folder->path, "%s/run-%d-%08x", base, (int)getpid(), (unsigned)mr_random64()) >=
-        (int)sizeof folder->path) {
+    if (own_name(base, folder->path) != 0) {
         folder->path[0] = '\0';
         mr_error_set(MR_E_CONFIG, "the run folder's path is too long: %s: set XDG_RUNTIME_DIR to a shorter one", base);
         return -1;
@@ -301,6 +306,24 @@ int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, co
 fail:
     mr_run_folder_close(folder);
     return -1;
+}
+
+void mr_run_folder_make_way(struct mr_run_folder *folder)
+{
+    char base[PATH_MAX], path[PATH_MAX];
+    memcpy(base, folder->path, sizeof base);
+    char *slash = strrchr(base, '/');
+    if (!slash || !folder->have_socket)
+        return;
+    *slash = '\0';
+    struct sockaddr_un address;
+    char socket_path[PATH_MAX + 16];
+    if (own_name(base, path) != 0 ||
+        snprintf(socket_path, sizeof socket_path, "%s/socket", path) >= (int)sizeof address.sun_path ||
+        rename(folder->path, path) != 0)
+        return;
+    memcpy(folder->path, path, sizeof path);
+    strcpy(folder->socket_path, socket_path);
 }
 
 void mr_run_folder_close(struct mr_run_folder *folder)

@@ -25,6 +25,9 @@ struct mr_run_folder {
 /* Makes the folder (folder_path: that one, as it is; NULL: one of our own unless socket_path says where the socket
  * goes) and a listening SOCK_SEQPACKET socket in it. Returns the socket, non-blocking, or -1. */
 int mr_run_folder_init(struct mr_run_folder *folder, const char *folder_path, const char *socket_path);
+/* Gives the folder a name of its own, so that the given one is free for another supervisor; whoever is connected stays
+ * so. Where that fails the name stays taken. */
+void mr_run_folder_make_way(struct mr_run_folder *folder);
 /* Removes what init has made. Twice is harmless. */
 void mr_run_folder_close(struct mr_run_folder *folder);
 

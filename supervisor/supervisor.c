@@ -90,6 +90,8 @@ static void supervisor_enter(struct mr_supervisor *s, enum mr_supervisor_state s
             mr_listing_drain(s);
             mr_fetch_workers_drain(s);
         }
+        if (s->is_private)
+            mr_run_folder_make_way(&s->folder); /* a job that is started again need not wait for our saves */
         mr_drain_begin(s);
     }
     if (state == MR_SUP_STOPPING) {

@@ -20,10 +20,10 @@ import pytest
 import torch.utils.data
 
 import millrace
-from tests.conftest import ROOT, our_processes
+from tests.conftest import BIN, ROOT, StartDevstore, our_processes
 from tests.python.conftest import CONFIG, Folder, MakeFolder
 from tests.python.helpers import keep, name_of, pair
-from tests.serve import Supervisor, alive, start_supervisor, wait_for
+from tests.serve import DEADLINE_S, Supervisor, alive, start_supervisor, wait_for
 
 
 def start(code: str, *arguments: str, within: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
@@ -112,6 +112,44 @@ def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
     names = [name for out in outs for name in out[1:]]
     assert len(names) == len(set(names)) == 99 or sorted(names) == sorted(hundred.names)
     assert errors.count("millrace run") == 1
+
+
+def states(base: Path) -> list[str]:
+    """Of the supervisors whose run folders lie there."""
+    commands = [[BIN / "millrace", "stat", "--json", "--socket", socket] for socket in base.glob("run-*/socket")]
+    done = [subprocess.run(command, capture_output=True, timeout=DEADLINE_S) for command in commands]
+    return sorted(json.loads(each.stdout)["state"] for each in done if each.returncode == 0)
+
+
+def test_a_job_that_is_started_again_while_its_last_save_goes_on(
+    hundred: Folder, tmp_path: Path, devstore: StartDevstore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks have died, and while their supervisor saves, torchrun's next attempt has another one."""
+    (tmp_path / "root" / "bkt").mkdir(parents=True)
+    store = devstore("--root", tmp_path / "root")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    job = {"LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "again"}
+    code = """
+        import os, signal, sys, millrace
+        from millrace import checkpoint
+        print(len(millrace.MapDataset(sys.argv[1])), flush=True)
+        file = checkpoint.writer(sys.argv[2])
+        file.write(bytes(1 << 20))
+        file.close(wait=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    store.process.send_signal(signal.SIGSTOP)
+    try:
+        for count, name in enumerate(("first", "second"), 1):
+            with start(code, hundred.uri, f"gs://bkt/{name}", **job) as process:
+                assert process.wait(DEADLINE_S) == -signal.SIGKILL
+                assert process.stdout is not None and process.stdout.read() == "100\n"
+            wait_for(lambda: states(tmp_path / "millrace") == ["draining"] * count)  # noqa: B023
+    finally:
+        store.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: not any((tmp_path / "millrace").glob("run-*")))
+    assert {path.name for path in (tmp_path / "root" / "bkt").glob("[!.]*")} == {"first", "second"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a PID namespace")
