@@ -37,6 +37,12 @@ def boolean(name: str, value: Any) -> bool:
     return value
 
 
+def digest(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+        raise ValueError(f"{name} is {value!r}, it must be 64 hex digits")
+    return value
+
+
 def choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, it must be one of {', '.join(map(repr, choices))}")

@@ -92,6 +92,12 @@ class Dataset(Reported):
         """64 hex digits that are equal exactly for equal listings. Waits for the listing."""
         return self._source.index().digest
 
+    def use_listing(self, digest: str) -> None:
+        """Reads the listing of this digest, such as state["digest"], from now on: out of the cache, or the data set's
+        saved index. A state's is loaded with it, but after a sampler was made: one that knows how many objects there
+        are, or which, is made after this. ChangedError, which says what has changed, where it is gone."""
+        self._source.use_listing(_arguments.digest("digest", digest))
+
     def _delivered(self, lease: Lease) -> Any:
         """What a transform gets, through the transform."""
         if self._source.is_samples() and self._decompress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import logging
+from collections import deque
 from typing import Any
 
 import torch
@@ -83,6 +84,14 @@ class Draws:
 
     def load(self, text: str | None) -> None:
         self._loaded, self._before = text, None
+
+    def leave(self) -> None:
+        """The loaded epoch is not continued. The next one is drawn after it, where the generator is its user's."""
+        loaded, self._loaded = self._loaded, None
+        own = None if self._sampler is None else self._own()
+        if loaded is not None and own is not None:
+            own.set_state(_tensor(loaded))
+            deque(self._sampler, maxlen=0)
 
     def repeat(self) -> None:
         """The next iteration begins where the last one did, which has given nothing."""

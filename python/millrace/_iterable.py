@@ -73,6 +73,7 @@ class IterableDataset(Dataset):
         chosen_tail = _arguments.tail(tail, drop_last)
         self._progress = Progress(seed)
         self._key = HandedKey()
+        self._is_own_place = False  # the next iteration is where this copy of a worker's was loaded
         super().__init__(source, transform, on_error, window, writable, decompress, format)
         self._tail = chosen_tail or self._source.tail
 
@@ -109,7 +110,8 @@ class IterableDataset(Dataset):
         try:
             loop = self._loop(self.batch_size or 1)
             self._agree_on_order(loop)
-            stream = self._stream(self._handed_key(), loop, self._tail)
+            key, self._is_own_place = None if self._is_own_place else self._handed_key(), False
+            stream = self._stream(key, loop, self._tail)
         except Exception as error:
             if _torch.worker() is None:
                 raise
@@ -141,6 +143,9 @@ class IterableDataset(Dataset):
         check_shuffle(state, self._shuffle.on)
         before = self._source.number
         self._progress.load(state, self._source, self._shuffle.in_blocks)
+        if self._source.number != before and _torch.worker() is not None:
+            self._is_own_place = True  # by torchdata's loader, in whose process the data set has another listing
+            return
         if self._source.number != before:  # workers that live on read the listing before
             self._source.put_loop(self._handed_key(), LISTING_LEFT)
             self._key = HandedKey()

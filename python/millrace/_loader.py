@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any, Callable, NamedTuple, cast
 
 import torch.utils.data
-from torch.utils.data import default_collate
+from torch.utils.data import RandomSampler, SequentialSampler, default_collate
 from torch.utils.data._utils.collate import default_convert
 
 from . import _arguments, _shuffle, _timing, _torch, _trace
@@ -23,7 +23,7 @@ from ._errors import Error
 from ._handed import HandedKey
 from ._iterable import Failed, IterableDataset, log_left_out
 from ._map import Announced, MapDataset, announce
-from ._progress import MAX_EPOCH, Progress, check_shuffle, listing_of, number
+from ._progress import MAX_EPOCH, Progress, check_shuffle, digest_of, listing_of, number
 from ._ring import Client, Plan
 from ._shuffle import Shuffle
 
@@ -641,12 +641,19 @@ class _UserSampled(_BatchSource):
         return self._skip + step + 1
 
     def set_epoch(self, epoch: int) -> None:
+        if epoch != self.progress.epoch and self.progress.cursor > 0:
+            self._draws.leave()
         super().set_epoch(epoch)
         self._set_sampler_s(epoch)
 
     def _set_sampler_s(self, epoch: int) -> None:
         for sampler in self._with_epochs():
             sampler.set_epoch(epoch)
+
+    def _follows_the_listing(self) -> bool:
+        """Whether the sampler asks the data set itself how many objects there are, each time that it begins."""
+        inner = getattr(self._sampler, "sampler", self._sampler)
+        return type(inner) in (RandomSampler, SequentialSampler) and inner.data_source is self._dataset
 
     def _with_epochs(self) -> list[Any]:
         both = (self._sampler, getattr(self._sampler, "sampler", None))
@@ -679,6 +686,12 @@ class _UserSampled(_BatchSource):
             )
         sampler_epoch = number(state, "sampler_epoch") if "sampler_epoch" in state else epoch
         draws = self._draws.check(state, cursor > 0)
+        if digest_of(state) != self._dataset.digest and not self._follows_the_listing():
+            raise ValueError(
+                "the state is of another listing than the one that the sampler was made for, and a "
+                f"{type(self._sampler).__name__} may count or name its objects: call "
+                'dataset.use_listing(state["digest"]) before the sampler is made'
+            )
         listing_of(state, self._dataset._source)
         self.progress.set_epoch(epoch)
         self._set_sampler_s(sampler_epoch)

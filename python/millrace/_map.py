@@ -135,7 +135,8 @@ class MapDataset(Dataset):
         decompress: bool | int = False,
         format: str | None = None,
     ) -> None:
-        self._reader: _Reader | None = None
+        self._readers: list[_Reader | None] = []  # the second: of a transform that reads this data set; and so on
+        self._level = 0
         self._locks: dict[int, threading.RLock] = {}  # a lane is for one thread at a time
         super().__init__(source, transform, on_error, window, writable, decompress, format)
 
@@ -196,7 +197,7 @@ class MapDataset(Dataset):
         return samples
 
     def _pickled(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_locks": {}}
+        return {**self.__dict__, "_readers": [], "_level": 0, "_locks": {}}
 
     def _lock(self) -> threading.RLock:
         """This process's: one that was locked at a fork stays locked in the child."""
@@ -211,6 +212,14 @@ class MapDataset(Dataset):
         if not -count <= number < count:
             raise IndexError(f"object {number} of {count}")
         return number % count
+
+    @property
+    def _reader(self) -> _Reader | None:
+        return self._readers[self._level] if self._level < len(self._readers) else None
+
+    @_reader.setter
+    def _reader(self, reader: _Reader | None) -> None:
+        self._readers[self._level :] = [reader]  # those of deeper levels are made again
 
     def _lane_reader(self, batch: int) -> _Reader:
         reader = self._reader
@@ -258,9 +267,13 @@ class MapDataset(Dataset):
         warn_often(kind, f"on_error=%r: {text}", self._on_error, *values)
 
     def _open(self, delivery: Lease | Failure) -> Any:
-        if isinstance(delivery, Lease):
+        if not isinstance(delivery, Lease):
+            raise self._error_of(delivery)
+        self._level += 1  # a transform may read this data set: it must not take what is on its way here
+        try:
             return self._delivered(delivery)
-        raise self._error_of(delivery)
+        finally:
+            self._level -= 1
 
     def _replacement(self, index: int, cause: Exception) -> Any:
         """The first readable one of a keyed few, the same each time; through a lane of its own."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-from ._arguments import MAX_SEED
+from ._arguments import MAX_SEED, digest
 from ._errors import Error
 from ._ring import Index
 from ._shuffle import MAX_BLOCK, MAX_MIX
@@ -145,11 +144,13 @@ def blocks_of(state: dict[str, Any]) -> tuple[int, int] | None:
     return number(state, "block"), number(state, "mix")
 
 
+def digest_of(state: dict[str, Any]) -> str:
+    return digest("the state's 'digest'", state.get("digest"))
+
+
 def listing_of(state: dict[str, Any], source: Source) -> Index:
     """The listing that the state was saved over, which the source reads from now on."""
-    saved = state.get("digest")
-    if not isinstance(saved, str) or not re.fullmatch("[0-9a-f]{64}", saved):
-        raise ValueError(f"the state's 'digest' is {saved!r}, it must be 64 hex digits")
+    saved = digest_of(state)
     source.use_listing(saved)
     index = source.index()
     if index.digest != saved:

@@ -384,8 +384,8 @@ def test_sockets_that_do_not_block(millrace_bin: Path, store: Path) -> None:
     pair = socket.socketpair()
     with pair[0] as ours, pair[1] as theirs:
         theirs.setblocking(False)
-        upload = [millrace_bin, "cp", "-q", "-", "gs://bucket/new"]
-        with subprocess.Popen(upload, stdin=theirs, stdout=subprocess.DEVNULL) as process:
+        command: list[str | Path] = [millrace_bin, "cp", "-q", "-", "gs://bucket/new"]
+        with subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL) as process:
             time.sleep(0.1)  # most often it finds nothing there yet
             ours.sendall(data)
             ours.shutdown(socket.SHUT_WR)
@@ -394,12 +394,13 @@ def test_sockets_that_do_not_block(millrace_bin: Path, store: Path) -> None:
     pair = socket.socketpair()
     with pair[0] as ours, pair[1] as theirs:
         theirs.setblocking(False)
-        with subprocess.Popen([millrace_bin, "cat", "gs://bucket/new"], stdout=theirs) as process:
+        command = [millrace_bin, "cat", "gs://bucket/new"]
+        with subprocess.Popen(command, stdout=theirs.fileno()) as download:
             theirs.close()
             wait_for(lambda: select.select([ours], [], [], 0)[0])
             with ours.makefile("rb") as file:
                 assert file.read() == data
-            assert process.wait(DEADLINE_S) == 0
+            assert download.wait(DEADLINE_S) == 0
 
 
 # ---- rm ----

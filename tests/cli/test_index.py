@@ -225,6 +225,94 @@ def test_a_resume_sees_the_listing_of_its_state(
     assert states == {state["digest"]: OBJECTS, fresh.state_dict()["digest"]: OBJECTS + 1}
 
 
+def test_samplers_and_the_listing_of_a_state(
+    serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a sampler was made for must be what the state was saved over: else it counts, or names, other objects."""
+    from torch.utils.data import RandomSampler, Sampler, SubsetRandomSampler
+    from torch.utils.data.distributed import DistributedSampler
+
+    config = write_config(tmp_path / "c.toml", f"file://{folder}/")
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    made: Any = {
+        "all": lambda ds: RandomSampler(ds),
+        "rank": lambda ds: DistributedSampler(ds, 1, 0),
+        "some": lambda ds: SubsetRandomSampler(
+            [i for i, (name, _) in enumerate(ds.objects) if not name.endswith("000")]
+        ),
+    }
+
+    def begin(kind: str, digest: str | None = None) -> Any:
+        ds = millrace.MapDataset("train", transform=lambda lease: lease.name)
+        if digest is not None:
+            ds.use_listing(digest)
+        sampler: Sampler[int] = made[kind](ds)
+        return millrace.DataLoader(ds, batch_size=4, sampler=sampler, collate_fn=list)
+
+    begun, states = {}, {}
+    for kind in made:
+        loader = begin(kind)
+        steps = iter(loader)
+        begun[kind] = [name for _ in range(2) for name in next(steps)]
+        states[kind] = loader.state_dict()
+    whole = {name for name, _ in loader.dataset.objects}
+    wait_for(lambda: cached(cache), "not cached")
+    del loader, steps
+    server.stop()
+
+    (folder / "0").write_bytes(b"grown")  # the first of the names
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    for kind, state in states.items():
+        loader = begin(kind)
+        if kind != "all":
+            with pytest.raises(ValueError, match="use_listing"):
+                loader.load_state_dict(state)
+            assert loader.dataset.digest != state["digest"] and loader.state_dict()["cursor"] == 0
+            loader = begin(kind, state["digest"])
+        loader.load_state_dict(state)
+        names = begun[kind] + [name for batch in loader for name in batch]
+        assert sorted(names) == sorted(whole - {f"{folder}/000"} if kind == "some" else whole)
+    with pytest.raises(ValueError, match="64 hex digits"):
+        loader.dataset.use_listing("0")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdatas_loader_and_the_listing_of_a_state(
+    serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Its workers load the state, and its process does not: the next epoch is over what there is now."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def begin() -> Any:
+        ds: Any = millrace.IterableDataset("train", transform=lambda lease: lease.name, batch_size=4, shuffle=True)
+        return StatefulDataLoader(ds, batch_size=None, num_workers=workers, collate_fn=list)
+
+    config = write_config(tmp_path / "c.toml", f"file://{folder}/")
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    loader = begin()
+    steps = iter(loader)
+    begun = [name for _ in range(2) for name in next(steps)]
+    state = loader.state_dict()
+    whole = {name for name, _ in loader.dataset.objects}
+    wait_for(lambda: cached(cache), "not cached")
+    del loader, steps
+    server.stop()
+
+    (folder / "zzz").write_bytes(b"grown")
+    server = serve(config)
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    loader = begin()
+    loader.load_state_dict(state)
+    names = begun + [name for batch in loader for name in batch]
+    assert sorted(names) == sorted(whole)
+    assert sorted(name for batch in loader for name in batch) == sorted(
+        whole | ({f"{folder}/zzz"} if workers else set())
+    )
+
+
 def test_persistent_workers_take_the_loaded_listing(
     serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,7 +116,9 @@ def test_the_ranks_of_a_node_share_one(hundred: Folder, tmp_path: Path) -> None:
 
 def states(base: Path) -> list[str]:
     """Of the supervisors whose run folders lie there."""
-    commands = [[BIN / "millrace", "stat", "--json", "--socket", socket] for socket in base.glob("run-*/socket")]
+    commands: list[list[str | Path]] = [
+        [BIN / "millrace", "stat", "--json", "--socket", socket] for socket in base.glob("run-*/socket")
+    ]
     done = [subprocess.run(command, capture_output=True, timeout=DEADLINE_S) for command in commands]
     return sorted(json.loads(each.stdout)["state"] for each in done if each.returncode == 0)
 
