@@ -65,7 +65,8 @@ class _Batch(threading.local):
     """What a call of get, put or copy in this thread will do, rather than doing one after the other."""
 
     pairs: list[tuple[str, str]] | None = None
-    folders: set[str]
+    folders: set[str]  # what find has met
+    files: set[str]
 
 
 class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
@@ -145,6 +146,8 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return self._type(path) == "file"
 
     def isdir(self, path: str) -> bool:
+        if self._batch.pairs is not None and self._strip_protocol(path) in self._batch.files:
+            return False
         try:
             return self._type(path) == "directory"
         except PermissionError:
@@ -158,8 +161,9 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         except FileNotFoundError:
             return None
 
-    def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: Any) -> list[Any]:
-        """One level. refresh=True lists again, also if a listing is kept."""
+    def ls(self, path: str, detail: bool = False, refresh: bool = False, **kwargs: Any) -> list[Any]:
+        """One level: names, as of s3fs and gcsfs, or with detail=True what info() gives of each. refresh=True lists
+        again, also if a listing is kept."""
         name = self._strip_protocol(path)
         changes = _changes.count
         if self._changes != changes:
@@ -224,6 +228,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             below = super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
             if self._batch.pairs is not None and detail:
                 self._batch.folders.update(each for each, entry in below.items() if entry["type"] == "directory")
+                self._batch.files.update(each for each, entry in below.items() if entry["type"] == "file")
             return below
         name = self._strip_protocol(path)
         found: dict[str, dict[str, Any]] = {}
@@ -237,6 +242,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             found.pop(name, None)  # there is a folder of that name, and what is below it was asked for
         if self._batch.pairs is not None:
             self._batch.folders.update(folders.keys() - found.keys())
+            self._batch.files.update(found)
         if withdirs:
             found = {**folders, **found}
         return {each: found[each] for each in sorted(found)} if detail else sorted(found)
@@ -593,7 +599,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def _collect(self) -> Iterator[list[tuple[str, str]]]:
         """In here get_file, put_file and cp_file only say what is to be done, and find notes what is a folder."""
         pairs: list[tuple[str, str]] = []
-        self._batch.pairs, self._batch.folders = pairs, set()
+        self._batch.pairs, self._batch.folders, self._batch.files = pairs, set(), set()
         try:
             yield pairs
         finally:

@@ -226,6 +226,27 @@ def test_slices_of_many(stores: Stores, system: Any) -> None:
         system.cat_ranges(paths, [1], 2)
 
 
+def test_a_pattern_is_not_asked_for_name_by_name(
+    stores: Stores, system: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = f"bucket/pattern-{system.scheme}"
+    for i in range(30):
+        system.pipe_file(f"{root}/in/{i:02}.txt", b"%d" % i)
+    system.pipe_file(f"{root}/in/sub.txt/below", b"")
+    asked = []
+    listed = _objects.listed
+
+    def count(uri: str, **how: Any) -> Any:
+        asked.append(uri)
+        return listed(uri, **how)
+
+    monkeypatch.setattr(_objects, "listed", count)
+    system.get(f"{root}/in/*.txt", f"{tmp_path}/back/")
+    assert sorted(path.read_bytes() for path in (tmp_path / "back").iterdir()) == sorted(b"%d" % i for i in range(30))
+    system.copy(f"{root}/in/*.txt", f"{root}/out/")
+    assert len(asked) < 12 and len(system.find(f"{root}/out")) == 30
+
+
 def test_get_and_put(stores: Stores, system: Any, tmp_path: Path) -> None:
     root = f"bucket/put-{system.scheme}"
     contents = {"small": b"s", "empty": b"", "deep/er/large": bytes(3 * MIB + 1), "deep/b": b"b" * 100_000}
@@ -487,11 +508,11 @@ def test_an_object_that_is_a_folder_too(stores: Stores, system: Any) -> None:
     root = f"bucket/both-{system.scheme}"
     for name, data in (("a", b"1"), ("a/b", b"2"), ("marker/", b"")):
         stores.put(f"{root[7:]}/{name}", data)
-    assert [(e["name"][len(root) + 1 :], e["type"]) for e in system.ls(root)] == [
+    assert [(e["name"][len(root) + 1 :], e["type"]) for e in system.ls(root, detail=True)] == [
         ("a", "file"), ("a", "directory"), ("marker", "directory")
     ]  # fmt: skip
     assert system.cat_file(f"{root}/a") == b"1"
-    assert system.ls(f"{root}/a", detail=False) == [f"{root}/a/b"]
+    assert system.ls(f"{root}/a") == system.ls(f"{root}/a", detail=False) == [f"{root}/a/b"]
     assert system.ls(f"{root}/marker") == [] and system.isdir(f"{root}/marker")
     assert system.find(root) == [f"{root}/a", f"{root}/a/b"]
 

@@ -7,7 +7,7 @@ import gzip
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import google.auth.credentials
 import pytest
@@ -153,6 +153,10 @@ def test_the_reference_decompresses_what_it_downloads_alone(emulator: Server) ->
         assert dataset.__getitems__(list(range(6))) == want
         assert dataset.__getitems__([4]) == plain[4:5]
         assert list(DataFluxIterableDataset("p", BUCKET, config(**fields))) == want
+        steps = iter(millrace.DataLoader(cast(Any, dataset), batch_size=None))
+        first = [next(steps)]
+        assert dataset.__getitems__([1, 2]) == want[1:3]
+        assert first + list(steps) == plain, "the loader reads each by itself, whatever was read beside it"
         dataset.objects = [*dataset.objects[4:], ("some/0", 5)]
         assert dataset.__getitems__([0, 1, 2]) == [want[4], want[5], want[0]]
 

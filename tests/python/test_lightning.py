@@ -545,7 +545,7 @@ def test_the_file_system(folder: str) -> None:
     assert fs.isdir(folder) and fs.isdir(f"{folder}/sub/") and fs.isfile(f"{folder}/b")
     assert not fs.isfile(folder) and not fs.isdir(f"{folder}/b") and not fs.exists(f"{folder}/su")
     assert fs.ls(folder, detail=False) == [f"{path}/b", f"{path}/sub"]
-    assert [(entry["type"], entry["size"]) for entry in fs.ls(folder)] == [("file", 5), ("directory", 0)]
+    assert [(entry["type"], entry["size"]) for entry in fs.ls(folder, detail=True)] == [("file", 5), ("directory", 0)]
     assert fs.ls(f"{folder}/b", detail=False) == [f"{path}/b"]
     assert sorted(fs.find(folder)) == [f"{path}/b", f"{path}/sub/a.txt"]
     fs.mv(f"{folder}/b", f"{folder}/sub/c")

@@ -116,12 +116,13 @@ class DropIn(Reported):
             return source.numbered(positions)
         return source.named(self.bucket_name, (objects[position][0] for position in positions))
 
-    def _formatted(self, positions: Sequence[Any] | None = None) -> Any:
-        """For reading these of `.objects`; None: any, each by itself."""
-        self._millrace._transform = self._format(positions)
+    def _formatted(self) -> Any:
+        """For reading any of `.objects`, each by itself."""
+        self._millrace._transform = self._format(None)
         return self._millrace
 
     def _format(self, positions: Sequence[Any] | None) -> Format:
+        """For reading these of `.objects`; None: any, each by itself."""
         limit = self.dataflux_download_optimization_params.max_composite_object_size
         if positions is None or len(positions) == 1 or limit == 0:
             return Format(self.data_format_fn)

@@ -79,7 +79,9 @@ class DataFluxMapStyleDataset(DropIn):
         writable: bool = False,
     ) -> None:
         super().__init__(project_name, bucket_name, config, data_format_fn, storage_client)
-        self._millrace = GoogleMap(self._listed, on_error=on_error, window=window, writable=writable)
+        self._millrace, self._together = (
+            GoogleMap(self._listed, on_error=on_error, window=window, writable=writable) for _ in range(2)
+        )
 
     def __len__(self) -> int:
         return self._count()
@@ -90,7 +92,11 @@ class DataFluxMapStyleDataset(DropIn):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         numbers = self._numbers(indices)
-        return list(self._read(indices)) if numbers is None else self._formatted(indices).__getitems__(numbers)
+        if numbers is None:
+            return list(self._read(indices))
+        with self._together._lock():  # what is stored as gzip depends on what it is read with
+            self._together._transform = self._format(indices)
+            return self._together.__getitems__(numbers)
 
     @property
     def millrace(self) -> MapDataset:

@@ -33,7 +33,7 @@ class _Made(fs.FileSystem):
                 raise
         return {"name": self._strip_protocol(path), "size": 0, "type": "directory"}
 
-    def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: Any) -> list[Any]:
+    def ls(self, path: str, detail: bool = False, refresh: bool = False, **kwargs: Any) -> list[Any]:
         found = super().ls(path, detail, refresh)
         name = self._strip_protocol(path)  # an empty folder would be listed as itself
         made = self._was_made(path) and (found[0]["name"] if detail else found[0]) == name if found else False
