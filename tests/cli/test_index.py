@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import millrace
-from tests.conftest import StartDevstore
+from tests.conftest import BIN, StartDevstore
 from tests.serve import DEADLINE_S, OBJECTS, StartServe, Supervisor, wait_for
 from tests.stores import put
 
@@ -184,6 +184,19 @@ def test_a_damaged_cache_is_passed_over(serve: StartServe, folder: Path, tmp_pat
     server = serve(config)
     assert dataset_of(server)["requests"] == 1
     assert "removed" in server.log.read_text()
+
+
+def test_a_listing_from_the_future(serve: StartServe, folder: Path, tmp_path: Path, cache: Path) -> None:
+    """Of a machine whose clock was a day fast: not new until tomorrow, and not preferred to later ones."""
+    config = write_config(tmp_path / "c.toml", f"file://{folder}/", list="max_age_s = 3600")
+    fast = {"LD_PRELOAD": str(BIN / "millrace-test-clock.so"), "CLOCK_OFF_S": "86400"}
+    dataset_of(serve(config, **fast))
+    wait_for(lambda: cached(cache), "not cached")
+    (folder / "new").write_bytes(b"later")
+    again = dataset_of(serve(config))
+    assert again["requests"] == 1 and again["objects"] == OBJECTS + 1
+    wait_for(lambda: len(cached(cache)) == 2, "not cached")
+    assert dataset_of(serve(config))["digest"] == again["digest"]
 
 
 # ---- resume ----

@@ -17,7 +17,8 @@
 #include "base/error.h"
 #include "base/log.h"
 
-#define TEMPORARY_S 3600 /* files that a killed process has left */
+#define AHEAD_NS    (300 * MR_SECOND_NS) /* clocks of machines that share a cache may differ so much */
+#define TEMPORARY_S 3600                 /* files that a killed process has left */
 
 /* ---- what an index is of ---- */
 
@@ -153,11 +154,17 @@ static int open_entry(int folder, const char *name, struct mr_index_file *file)
     return -1;
 }
 
+bool mr_index_cache_is_ahead(const struct mr_index_file *file)
+{
+    return file->created_wall_ns - mr_clock_wall_ns() > AHEAD_NS;
+}
+
 int mr_index_cache_find(const struct mr_config *config, const char *key, const char *digest, const char *except,
                         struct mr_index_file *file)
 {
     char best_name[NAME_MAX + 1] = "";
     int best = -1;
+    int64_t best_ns = INT64_MIN;
     memset(file, 0, sizeof *file);
     char path[PATH_MAX];
     if (mr_index_cache_folder(config, path) != 0)
@@ -168,8 +175,8 @@ int mr_index_cache_find(const struct mr_config *config, const char *key, const c
         int fd = is_wanted(entry->d_name, key, digest) ? open_entry(dirfd(dir), entry->d_name, &found) : -1;
         if (fd < 0)
             continue;
-        if ((best >= 0 && found.created_wall_ns <= file->created_wall_ns) ||
-            (except && strcmp(found.digest, except) == 0)) {
+        int64_t created_ns = mr_index_cache_is_ahead(&found) ? INT64_MIN : found.created_wall_ns;
+        if ((best >= 0 && created_ns <= best_ns) || (except && strcmp(found.digest, except) == 0)) {
             mr_index_file_close(&found);
             close(fd);
             continue;
@@ -179,6 +186,7 @@ int mr_index_cache_find(const struct mr_config *config, const char *key, const c
         mr_index_file_close(file);
         *file = found;
         best = fd;
+        best_ns = created_ns;
         snprintf(best_name, sizeof best_name, "%s", entry->d_name);
     }
     if (best >= 0)

@@ -39,6 +39,8 @@ int mr_index_identity_check(const struct mr_index_identity *identity, const stru
 
 /* The folder's path. 0, or -1 (NOT_FOUND) when there is no cache: turned off, or neither XDG_CACHE_HOME nor HOME. */
 int mr_index_cache_folder(const struct mr_config *config, char folder[PATH_MAX]);
+/* Whether it was listed while the clock was wrong, in what is the future now: nobody knows how old it is. */
+bool mr_index_cache_is_ahead(const struct mr_index_file *file);
 /*
  * Opens the cached index of this key: the one of `digest`, or with digest NULL the newest. -1 (NOT_FOUND) when there is
  * none. except: a digest that does not count; NULL. Damaged files are removed. The caller closes both.

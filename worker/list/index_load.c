@@ -137,6 +137,10 @@ static int judge_file(const struct mr_index_want *want, const struct mr_index_fi
     }
     if (by_digest && strcmp(file->digest, want->digest) != 0)
         return 1;
+    if (!by_digest && want->max_age_s > 0 && mr_index_cache_is_ahead(file)) {
+        mr_log_info("the index %s was listed while the clock was ahead: it is listed again", name);
+        return 1;
+    }
     if (!by_digest && want->max_age_s > 0 && (uint64_t)age_of(file) > want->max_age_s) {
         mr_log_info("the index %s is %s old: it is listed again", name, age);
         return 1;

@@ -18,8 +18,7 @@
 
 #define COLLECT_MAX (UINT64_C(64) << 20)
 #define SEND_SMALL  (64L << 10)
-#define SEND_BUFFER (512L << 10)              /* libcurl's, while it sends */
-#define PAUSE_NS    (200 * MR_MILLISECOND_NS) /* a loop that is this late was suspended */
+#define SEND_BUFFER (512L << 10) /* libcurl's, while it sends */
 
 /* ---- curl's callbacks ---- */
 
@@ -291,7 +290,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     struct mr_http_call *call = take_call(http, own);
     if (!call)
         goto no_memory;
-    http->now_ns = mr_clock_mono_ns();
+    mr_http_read_clock(http, 0);
     call->sink = request->sink;
     call->room = request->room;
     call->line = NULL;
@@ -399,7 +398,7 @@ static void run_watch(struct mr_http_timer *timer)
     struct mr_http *http = MR_CONTAINER_OF(timer, mr_http, watch);
     struct mr_http_call *call;
     int64_t late_ns = http->now_ns - timer->due_ns;
-    if (late_ns >= PAUSE_NS) { /* this process did not run: what arrived meanwhile has not been read yet */
+    if (late_ns >= MR_HTTP_PAUSE_NS) { /* this process did not run: what arrived meanwhile has not been read yet */
         for (call = http->active; call; call = call->next)
             call->moved_ns += late_ns;
     }

@@ -155,6 +155,9 @@ void mr_http_poke(struct mr_http *http);
 unsigned mr_http_in_flight(const struct mr_http *http);
 /* The monotonic time of the last step of the loop: cheap, and exact enough for time-outs. */
 int64_t mr_http_now_ns(const struct mr_http *http);
+/* The same clock without the time in which this process was suspended, or did not step the loop: to measure how long
+ * something has been without progress. */
+int64_t mr_http_ran_ns(const struct mr_http *http);
 
 /*
  * A timer of this loop, embedded in its owner and zero-initialised. `run` is called once, from mr_http_step, at or

@@ -53,6 +53,7 @@ struct mr_http_line {
 enum mr_framing { MR_FRAMING_LENGTH, MR_FRAMING_CHUNKED, MR_FRAMING_CLOSE };
 
 #define MR_HTTP_AGENT      "millrace/" MR_VERSION
+#define MR_HTTP_PAUSE_NS   (200 * MR_MILLISECOND_NS) /* a loop that is this late was suspended */
 #define MR_HTTP_MOVE_BYTES 4096u /* a body that brings less within stall_timeout_ms is stalled: a drip is no progress */
 
 struct mr_http_call {
@@ -123,9 +124,9 @@ struct mr_http {
     int epoll_fd, extra_fd;
     struct fd_state *fds;
     size_t fd_count;
-    bool unwatched;      /* a socket could not be put into the epoll set: each step tries again */
-    int64_t curl_due_ns; /* when curl has a time-out to serve; -1: it has none */
-    int64_t now_ns;
+    bool unwatched;                     /* a socket could not be put into the epoll set: each step tries again */
+    int64_t curl_due_ns;                /* when curl has a time-out to serve; -1: it has none */
+    int64_t now_ns, late_ns;            /* the clock, and how much of it this process did not run or step the loop */
     struct mr_http_timer *first, *last; /* by due_ns */
     unsigned timers;
     struct mr_http_timer watch; /* for stalled calls */
@@ -149,6 +150,8 @@ void mr_http_watch_line(struct mr_http_line *line, bool to_send);
 int mr_http_fd_register(struct mr_http *http, int fd, unsigned events, bool had);
 /* Tries again to watch the sockets that could not be watched so far. */
 void mr_http_watch_again(struct mr_http *http);
+/* Sets now_ns after a wait of at most wait_ns, or of any length (-1): what is more was a pause. */
+void mr_http_read_clock(struct mr_http *http, int64_t wait_ns);
 
 /* ---- http_line.c ---- */
 

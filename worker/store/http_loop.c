@@ -101,7 +101,7 @@ static void on_event(struct mr_http *http, const struct epoll_event *event)
 /* Does what is due without an event: calls back, and sends what was started. */
 static void run_due(struct mr_http *http)
 {
-    http->now_ns = mr_clock_mono_ns();
+    mr_http_read_clock(http, 0);
     run_timers(http);
     run_curl_timer(http);
     mr_http_lines_run(http);
@@ -116,13 +116,14 @@ int mr_http_step(struct mr_http *http, int timeout_ms, int extra_fd)
     run_due(http); /* what was started since the last step is sent */
     mr_http_watch_again(http);
     struct epoll_event events[EVENTS_MAX];
-    int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, http->poked ? 0 : wait_ms(http, timeout_ms));
+    int ms = http->poked ? 0 : wait_ms(http, timeout_ms);
+    int n = epoll_wait(http->epoll_fd, events, EVENTS_MAX, ms);
     http->poked = false;
     if (n < 0 && errno != EINTR) {
         mr_error_set_errno(errno, "cannot wait for the network");
         return -1;
     }
-    http->now_ns = mr_clock_mono_ns();
+    mr_http_read_clock(http, ms < 0 ? -1 : ms * MR_MILLISECOND_NS);
     bool extra = false;
     for (int i = 0; i < n; i++) {
         if (events[i].data.fd == extra_fd)

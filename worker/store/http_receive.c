@@ -163,7 +163,7 @@ static void broken(struct mr_http_line *line, CURLcode curl)
         mr_http_line_fail(line, curl);
         return;
     }
-    if (!call->head_ended)
+    if (!call->head_ended || call->status / 100 == 1)
         snprintf(text, sizeof text, "%s",
                  line->head_length > 0 ? "the connection ended within the head of the answer"
                                        : "the connection ended before an answer came");
@@ -429,7 +429,8 @@ static int receive(struct mr_http_line *line, void *to, size_t room, size_t *got
         return 0;
     if (curl == CURLE_OK && *got > 0)
         return 1;
-    if (curl == CURLE_OK && line->call->head_ended && line->call->framing == MR_FRAMING_CLOSE)
+    bool answered = line->call->head_ended && line->call->status / 100 != 1; /* a 1xx announces another head */
+    if (curl == CURLE_OK && answered && line->call->framing == MR_FRAMING_CLOSE)
         http_receive_finish(line);
     else
         broken(line, curl);

@@ -179,3 +179,16 @@ int64_t mr_http_now_ns(const struct mr_http *http)
 {
     return http->now_ns;
 }
+
+int64_t mr_http_ran_ns(const struct mr_http *http)
+{
+    return http->now_ns - http->late_ns;
+}
+
+void mr_http_read_clock(struct mr_http *http, int64_t wait_ns)
+{
+    int64_t late_ns = mr_clock_mono_ns() - http->now_ns - wait_ns;
+    http->now_ns += wait_ns + late_ns;
+    if (wait_ns >= 0 && late_ns >= MR_HTTP_PAUSE_NS)
+        http->late_ns += late_ns;
+}

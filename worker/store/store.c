@@ -25,6 +25,11 @@ void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endp
         store->ops->describe(store, endpoint, endpoint_size, credentials, credentials_size);
 }
 
+bool mr_store_ignores_ranges(const struct mr_store *store)
+{
+    return store->no_ranges;
+}
+
 enum mr_scheme mr_store_scheme(const struct mr_store *store)
 {
     return store->scheme;

@@ -232,7 +232,8 @@ void mr_stream_again(struct mr_stream *stream, const struct mr_store_result *res
         return;
     }
     int64_t wait_ns = (int64_t)wait_ms(&engine->options, stream->failures, result->retry_after_ms) * MR_MILLISECOND_NS;
-    if (now + wait_ns - transfer->progress_ns > (int64_t)engine->options.deadline_ms * MR_MILLISECOND_NS) {
+    if (mr_http_ran_ns(engine->http) + wait_ns - transfer->progress_ns >
+        (int64_t)engine->options.deadline_ms * MR_MILLISECOND_NS) {
         mr_transfer_fail(transfer, result);
         return;
     }
@@ -259,7 +260,7 @@ void mr_stream_progress(struct mr_stream *stream)
 {
     stream->in_part = true;
     stream->failures = 0;
-    stream->transfer->progress_ns = mr_http_now_ns(stream->transfer->engine->http);
+    stream->transfer->progress_ns = mr_http_ran_ns(stream->transfer->engine->http);
 }
 
 int mr_stream_end(struct mr_stream *stream, const struct mr_store_result *result)
@@ -353,7 +354,7 @@ static void on_progress(void *arg, const struct mr_store_got *got, uint64_t more
     stream->received += more;
     transfer->engine->counters.bytes += more;
     if (stream->received - stream->attempt_start >= PROGRESS_BYTES)
-        transfer->progress_ns = mr_http_now_ns(transfer->engine->http);
+        transfer->progress_ns = mr_http_ran_ns(transfer->engine->http);
 }
 
 /* After a wrong checksum: fetches all bytes again, on new connections. */
@@ -572,7 +573,7 @@ void *mr_transfer_make(struct mr_transfer_engine *engine, struct mr_store *store
     transfer->streams = &transfer->single;
     transfer->stream_count = transfer->streams_left = 1;
     transfer->single = (struct mr_stream){.transfer = transfer, .state = MR_STREAM_ENDED};
-    transfer->progress_ns = mr_clock_mono_ns();
+    transfer->progress_ns = mr_http_ran_ns(engine->http);
     transfer->next = engine->transfers;
     if (engine->transfers)
         engine->transfers->previous = transfer;
@@ -602,7 +603,7 @@ static int transfer_split(struct mr_transfer *transfer)
     uint64_t length = transfer->fetch.length, count = 1;
     if (length >= options->range_min_bytes && transfer->generation &&
         mr_store_scheme(transfer->store) != MR_SCHEME_FILE)
-        count = transfer->fetch.arrived ? 1 : length / options->range_bytes;
+        count = transfer->fetch.arrived || mr_store_ignores_ranges(transfer->store) ? 1 : length / options->range_bytes;
     if (count > options->ranges)
         count = options->ranges;
     if (count > 1) {

@@ -67,7 +67,7 @@ struct mr_transfer {
     bool is_compose;
     bool once; /* not repeated when it may have reached the server: it has no precondition */
     int status;
-    int64_t progress_ns;
+    int64_t progress_ns; /* mr_http_ran_ns */
     struct mr_stream *streams;
     struct mr_stream single; /* if one is enough */
 };

@@ -90,7 +90,7 @@ static int fill(struct upload *upload)
         upload->ended = n == 0;
         upload->crc = mr_crc32c(upload->crc, upload->buffer + upload->filled, (size_t)n);
         upload->filled += (size_t)n;
-        upload->write.base.progress_ns = mr_clock_mono_ns();
+        upload->write.base.progress_ns = mr_http_ran_ns(upload->write.base.engine->http);
     }
     return 0;
 }

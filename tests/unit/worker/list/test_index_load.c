@@ -80,7 +80,8 @@ START_TEST(the_first_to_replace_an_old_file_wins)
 {
     bool late = _i == 1;
     const struct mr_index_file_extra extra = {0};
-    struct mr_index old = listing(1, 100), ours = listing(2, 0), theirs = listing(3, 0), used;
+    struct mr_index old = listing(1, _i == 2 ? -86400 : 100), /* or while the clock was ahead */ ours = listing(2, 0),
+                    theirs = listing(3, 0), used;
     ck_assert_int_eq(mr_index_file_save(place, &old, &extra, false), 0);
 
     struct mr_index_want want = wanted(10);
@@ -110,6 +111,6 @@ int main(void)
 {
     TCase *tc = tcase_create("index_load");
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_loop_test(tc, the_first_to_replace_an_old_file_wins, 0, 2);
+    tcase_add_loop_test(tc, the_first_to_replace_an_old_file_wins, 0, 3);
     return mr_suite_run("index_load", tc);
 }

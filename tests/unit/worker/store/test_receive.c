@@ -59,6 +59,7 @@ static const struct row rows[] = {
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", true, MR_E_NET, "within the answer", false},
     {"HTTP/1.1 200 OK\r\nContent-Len", true, MR_E_NET, "within the head", false},
     {"", true, MR_E_NET, "before an answer came", false},
+    {"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", true, MR_E_NET, "within the head", false},
     {"HTTP/1.1 200 OK\r\nContent-Length: 5x\r\n\r\nhello", false, MR_E_PROTOCOL, "not a number", false},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: br\r\n\r\nhello", false, MR_E_PROTOCOL, "Transfer-Encoding", false},
     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhello", false, MR_E_PROTOCOL, "no length", false},

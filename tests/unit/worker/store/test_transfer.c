@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/checksum.h"
 #include "base/clock.h"
@@ -355,6 +356,9 @@ START_TEST(parallel_ranges_that_are_ignored)
     ck_assert_uint_eq(outcome->result.attempts, gcs.media); /* none of them is asked for again */
     ck_assert_uint_gt(gcs.media, 2);
     ck_assert_uint_eq(mr_transfer_counters(engine)->retries, 0);
+    gcs.media = 0;
+    check_good(fetch(whole()), gcs.size);
+    ck_assert_uint_eq(gcs.media, 1); /* of the next object everything would come four times */
 }
 END_TEST
 
@@ -471,6 +475,25 @@ START_TEST(the_deadline_ends_repeats)
     outcome = fetch_with(script, 256);
     ck_assert_int_eq(outcome->code, MR_E_BUSY);
     ck_assert_uint_eq(outcome->result.attempts, 1);
+}
+END_TEST
+
+/* Time in which this process was suspended: nothing could have made progress in it. */
+START_TEST(a_pause_is_not_the_deadline)
+{
+    static const struct fault_step script[] = {{.kind = FAULT_STATUS, .status = 503}};
+    open_engine((struct mr_transfer_options){.deadline_ms = 1500});
+    gcs.script = script;
+    gcs.steps = 1;
+    memset(&last, 0, sizeof last);
+    struct mr_transfer_request request = whole();
+    ck_assert_ptr_nonnull(mr_transfer_fetch(engine, &request, on_done, &last));
+    while (gcs.media == 0)
+        ck_assert_int_ge(mr_http_step(http, 100, -1), 0);
+    nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    run_until(&last.done);
+    check_good(&last, SIZE);
+    ck_assert_uint_eq(last.result.attempts, 2);
 }
 END_TEST
 
@@ -672,6 +695,7 @@ int main(void)
     tcase_add_test(tc, generation_is_pinned_by_the_first_answer);
     tcase_add_test(tc, retry_after_is_honoured);
     tcase_add_test(tc, the_deadline_ends_repeats);
+    tcase_add_test(tc, a_pause_is_not_the_deadline);
     tcase_add_test(tc, egress_limit_is_told_apart);
     tcase_add_test(tc, parallel_ranges);
     tcase_add_test(tc, a_wrong_byte_in_one_range);
