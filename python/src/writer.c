@@ -349,6 +349,12 @@ static PyObject *writer_get_aborted(Writer *self, void *closure)
     return PyBool_FromLong(self->aborted);
 }
 
+static PyObject *writer_get_sealed(Writer *self, void *closure)
+{
+    (void)closure;
+    return PyBool_FromLong(self->sealed);
+}
+
 static PyObject *writer_get_memory(Writer *self, void *closure)
 {
     (void)closure;
@@ -380,6 +386,7 @@ static PyMethodDef writer_methods[] = {
 };
 static PyGetSetDef writer_getset[] = {
     {"bytes", (getter)writer_get_bytes, NULL, "bytes that were written", NULL},
+    {"sealed", (getter)writer_get_sealed, NULL, "the checkpoint is promised", NULL},
     {"aborted", (getter)writer_get_aborted, NULL, "by abort(), or by a call that failed: there will be no object",
      NULL},
     {"memory", (getter)writer_get_memory, NULL, "(parts, bytes of a part) in shared memory", NULL},

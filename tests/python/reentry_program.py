@@ -180,6 +180,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
     },
     "Writer": {
         "__new__": lambda o, s: type(o)(),
+        "sealed": lambda o, s: o.sealed,
         "aborted": lambda o, s: o.aborted,
         "bytes": lambda o, s: o.bytes,
         "drain_s": lambda o, s: o.drain_s,

@@ -10,12 +10,14 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import pytest
 
 import millrace
-from millrace import checkpoint
+from millrace import _trace, checkpoint
+from millrace.checkpoint import _writer
 from tests.conftest import BIN, start_devstore
 from tests.python.checkpoint_places import CONFIG, MIB, PART, Place, bucket_place
 from tests.python.helpers import in_its_call
@@ -120,6 +122,40 @@ def test_a_signal_while_close_waits(slow: Slow) -> None:
     assert file.closed
     assert file.close().size == 2 * MIB
     assert slow.place.fetch(slow.place / "name") == bytes(2 * MIB)
+
+
+class Sealing:
+    """A writer of the extension, and Control-C as its seal() returns."""
+
+    def __init__(self, ring: Any) -> None:
+        self._inner = ring
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def seal(self) -> None:
+        self._inner.seal()
+        raise Interrupted
+
+
+@pytest.mark.parametrize("place", ["seal", "after"])
+def test_a_signal_as_the_promise_is_made(slow: Slow, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Also while another save is waited for, by the thread that does not know of this one."""
+    other = checkpoint.writer(slow.place / "other")
+    other.write(bytes(2 * MIB))
+    other_save = other.close(wait=False)
+    file: Any = checkpoint.writer(slow.place / "name")
+    file.write(bytes(MIB))
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        if place == "seal":
+            file._ring = Sealing(file._ring)
+        else:
+            patch.setattr(_trace, "trace", lambda *_, **__: interrupt())
+            patch.setattr(_writer, "watch", lambda _: interrupt())
+        file.close()
+    assert file.closed and file.close(wait=False).result(DEADLINE_S).size == MIB
+    assert other_save.result(DEADLINE_S).size == 2 * MIB
+    assert slow.place.fetch(slow.place / "name") == bytes(MIB)
 
 
 def test_the_supervisor_dies_while_bytes_are_written(slow: Slow) -> None:

@@ -174,7 +174,7 @@ class _Waiter:
     def wait(self, save: Save, timeout: float | None) -> float | None:
         """Returns once the thread polls, the save has ended, or the time is over: how much of it is left."""
         end = None if timeout is None else time.monotonic() + timeout
-        while not save.done() and not self._alive:
+        while not save.done() and not (self._alive and save in self._pending):
             self._begin()
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:

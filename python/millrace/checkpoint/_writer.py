@@ -217,22 +217,27 @@ class Writer(_File):
         try:
             ring.seal()
         except BaseException as error:
-            if ring.aborted:  # not where another call is under way
+            if ring.sealed and self._ring is ring:  # a signal handler's came as the call returned
+                watch(self._promised(ring, connection))
+            elif ring.aborted:  # not where another call is under way
                 self._failed = self._failed or self._cause(error)
                 self.abort()
             raise
+        save = self._promised(ring, connection)
+        try:
+            _trace.trace("save", self._began, bytes=self._size, text=self.uri)
+            while wait and not save._poll(SLICE_MS):
+                pass
+        except BaseException:
+            watch(save)
+            raise
+        if not wait:
+            watch(save)
+        return save
+
+    def _promised(self, ring: _ring.Writer, connection: Connection) -> Save:
         self._save = save = Save(self.uri, ring, connection)  # first: a signal's exception shall not lose the promise
         self._ring, self._connection, self._size = None, None, ring.bytes
-        _trace.trace("save", self._began, bytes=self._size, text=self.uri)
-        if wait:
-            try:
-                while not save._poll(SLICE_MS):
-                    pass
-            except BaseException:
-                watch(save)
-                raise
-        else:
-            watch(save)
         return save
 
 
