@@ -471,12 +471,19 @@ def test_shards_that_have_no_end_or_more_behind_it_are_named(
     (tmp_path / "open.tar").write_bytes(whole[: last.offset_data + 512])
     (tmp_path / "two.tar").write_bytes(whole + whole)
     assert len(millrace.MapDataset([f"{tmp_path}/open.tar", f"{tmp_path}/two.tar"])) == 40
+    write_shard(tmp_path / "large.tar", [{"__key__": b"%d" % i, "jpg": bytes(200_000)} for i in range(5)])
+    large = (tmp_path / "large.tar").read_bytes()
+    (tmp_path / "far.tar").write_bytes(large + bytes(51_200) + large)
+    (tmp_path / "zeros.tar").write_bytes(large + bytes(1 << 20))
+    assert len(millrace.MapDataset([f"{tmp_path}/far.tar", f"{tmp_path}/zeros.tar"])) == 10
     for n in range(12):
         shutil.copy(tmp_path / "open.tar", tmp_path / f"open-{n}.tar")
     assert len(millrace.MapDataset(f"{tmp_path}/open-{{0..11}}.tar")) == 240
     log = supervisor.log.read_text()
     assert "open.tar: it ends without the blocks of zeros that end an archive: was it written whole?" in log
-    assert "two.tar: there is more behind the end of its archive, which is left out" in log
+    for name in ("two", "far"):  # at once, and behind more zeros than are read together with a header
+        assert f"{name}.tar: there is more behind the end of its archive, which is left out" in log
+    assert "zeros.tar:" not in log
     assert "2 more shards are damaged, have no end or more behind it" in log
 
 

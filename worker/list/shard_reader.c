@@ -145,10 +145,10 @@ void mr_shard_reader_end(struct mr_shard_reader *r)
     r->shard = NULL;
 }
 
-/* Concatenated archives: only the first is read. */
+/* Concatenated archives: only the first is read. Whether the window has anything of a second one. */
 static bool more_follows(const struct mr_shard_reader *r)
 {
-    for (uint64_t at = r->tar.at; at >= r->start && at < r->start + r->length; at++)
+    for (uint64_t at = r->tar.at > r->start ? r->tar.at : r->start; at < r->start + r->length; at++)
         if (r->window[at - r->start] != 0)
             return true;
     return false;
@@ -170,12 +170,18 @@ static int finish_shard(struct mr_shard_reader *r)
 static int end_shard(struct mr_shard_reader *r)
 {
     struct mr_shard *shard = r->shard;
-    if (end_sample(r) != 0)
+    uint64_t window_end = r->start + r->length;
+    if (!r->past_end && end_sample(r) != 0)
         return -1;
+    bool more = !r->tar.unended && more_follows(r);
+    if (!r->tar.unended && !more && !r->past_end && window_end < shard->size) {
+        r->past_end = true; /* zeros up to here, as tar fills its last block with: what is behind them? */
+        return shard_reader_ask(r, window_end, FIRST_BYTES);
+    }
     if (r->tar.unended)
         mr_shards_warn(r->shards, shard,
                        "it ends without the blocks of zeros that end an archive: was it written whole?", "");
-    else if (more_follows(r))
+    else if (more)
         mr_shards_warn(r->shards, shard, "there is more behind the end of its archive, which is left out", "");
     return finish_shard(r);
 }
@@ -437,7 +443,7 @@ static int begin_shard(struct mr_shard_reader *r)
     mr_tar_init(&r->tar, shard->size);
     r->group.open = false;
     r->group.skipped = r->bad = 0;
-    r->has_crc = r->hopped = false;
+    r->has_crc = r->hopped = r->past_end = false;
     if (r->start > 0)
         r->start = r->length = 0;
     return shard->size > 0 && r->length == 0 ? shard_reader_ask(r, 0, FIRST_BYTES) : read_window(r);
@@ -460,7 +466,7 @@ static void got_window(void *arg, const struct mr_transfer_result *result)
     r->transfer = NULL;
     int rc = -1;
     if (result->code == MR_OK)
-        rc = read_window(r);
+        rc = r->past_end ? end_shard(r) : read_window(r);
     else
         mr_error_set(result->code, "%s", result->text);
     r->shards->answered(r->shards, shard, rc);

@@ -40,8 +40,8 @@ struct mr_shard_reader {
     bool has_crc;
     uint64_t summed, member_end; /* member_end: not summed up to it yet; 0: done */
     uint32_t crc, end_crc;
-    bool hopped;
-    uint64_t bad; /* samples that are marked so */
+    bool hopped, past_end; /* past_end: the archive has ended, and the window is of what follows it */
+    uint64_t bad;          /* samples that are marked so */
     /* Its sidecar, if there is one; sidecar_kind: the one that is asked for; sidecar_tried: no other is. */
     struct mr_sidecar sidecar;
     size_t sidecar_kind;
