@@ -110,6 +110,11 @@ def test_archives(stores: Stores, whole: int, monkeypatch: pytest.MonkeyPatch) -
     stores.put("broken/a.tar", b"no tar file at all" * 100)
     with pytest.raises(tarfile.TarError):
         list(S3IterableDataset("s3://bucket/broken/a.tar"))
+    stores.put("broken/b", b"whole")
+    found = iter(S3IterableDataset("s3://bucket/broken/"))
+    with pytest.raises(tarfile.TarError):
+        next(found)
+    assert list(found) == [("s3://bucket/broken/b", b"whole")], "it goes on with the next object"
 
 
 def test_shuffling_is_as_there(stores: Stores) -> None:

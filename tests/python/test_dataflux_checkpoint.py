@@ -147,6 +147,11 @@ def test_lightning_plugins(emulator: Server, kind: Any) -> None:
     assert same(io.load_checkpoint(path))
     io.remove_checkpoint(path)
     assert not checkpoint.exists("gs://bucket/plugin/one.ckpt")
+    io.save_checkpoint(state(), "gs://bucket/plugin/beside")
+    io.teardown()
+    with pytest.raises(FileNotFoundError):
+        io.remove_checkpoint("gs://bucket/plugin")
+    assert checkpoint.exists("gs://bucket/plugin/beside"), "the reference's deletes one object"
     for missing in (FileNotFoundError, NotFound):
         with pytest.raises(missing, match=r"plugin/one\.ckpt"):
             io.remove_checkpoint(path)

@@ -190,6 +190,8 @@ def test_remove_a_folder(folder: str, tmp_path: Path, where: str) -> None:
     assert [uri.rpartition("/")[2] for uri in checkpoint.list(f"{base}/")] == [".metadata"]
     assert checkpoint.exists(f"{base}/sharded-2/.metadata")
     assert where == "bucket" or not (tmp_path / "some" / "sharded").exists()
+    with pytest.raises(ValueError, match="names no object"):
+        io.remove_checkpoint(folder.rpartition("/")[0])
 
 
 def test_storage_options_are_refused(folder: str) -> None:

@@ -20,7 +20,7 @@ import torch.distributed.checkpoint as dcp
 from torch.utils.data import DataLoader
 
 import millrace
-from millrace import _supervisor
+from millrace import _supervisor, checkpoint
 from millrace.s3torchconnector import (
     S3Checkpoint,
     S3ClientConfig,
@@ -304,6 +304,30 @@ def test_the_loader_of_millrace(stores: Stores, images: str) -> None:
         millrace.DataLoader(Map.from_objects(f"s3://bucket/{NAMES[0]}", **more))
 
 
+def but_img03(reader: S3Reader) -> str:
+    if reader.key.endswith("03"):
+        raise LookupError(reader.key)
+    return reader.key
+
+
+@pytest.mark.parametrize("constructor", CONSTRUCTORS[:2])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_sample_does_not_end_the_epoch(stores: Stores, images: str, constructor: Any, workers: int) -> None:
+    dataset = Iter.from_prefix(
+        images, region=REGION, transform=but_img03, reader_constructor=constructor, enable_sharding=True
+    )
+    loader = iter(DataLoader(dataset, batch_size=None, num_workers=workers))
+    found, failed = [], 0
+    while True:
+        try:
+            found.append(next(loader))
+        except StopIteration:
+            break
+        except LookupError:
+            failed += 1
+    assert failed == 1 and sorted(found) == [name for name in NAMES if not name.endswith("03")]
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", [Map, Iter])
 def test_an_object_that_has_gone_in_the_loader_of_millrace(stores: Stores, kind: Any, workers: int) -> None:
@@ -505,6 +529,13 @@ def test_lightning(stores: Stores) -> None:
     plugin.remove_checkpoint("s3://bucket/pl/a.ckpt")
     with pytest.raises(S3Exception):
         plugin.load_checkpoint("s3://bucket/pl/a.ckpt")
+    for name in ("model", "model/tokenizer.json", "parts/.metadata", "parts/__0_0.distcp"):
+        plugin.save_checkpoint({}, f"s3://bucket/pl/{name}")
+    for removed in ("model", "parts", ""):  # the reference's deletes one key: a folder with other things stays
+        plugin.remove_checkpoint(f"s3://bucket/pl/{removed}".rstrip("/"))
+    assert checkpoint.list("s3://bucket/pl/") == ["s3://bucket/pl/model/tokenizer.json"]
+    with pytest.raises(ValueError, match="names no object"):
+        plugin.remove_checkpoint("s3://bucket")
     wrongs: list[Any] = [Path("s3://bucket/x"), None]
     for wrong in wrongs:
         with pytest.raises(TypeError, match="not a supported type"):

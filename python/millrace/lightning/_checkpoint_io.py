@@ -11,6 +11,7 @@ import torch
 
 from .. import _supervisor
 from .. import checkpoint as store
+from ..checkpoint._uri import object_uri
 from ._location import PathLike, join, local, location
 from ._package import module, register
 
@@ -84,6 +85,9 @@ class CheckpointIO(_Base):  # type: ignore[misc]
         """Waits for the saves that are under way. Raises if one failed."""
         self._settle(wait=True)
 
+    def _remove(self, place: str) -> None:
+        remove(place)
+
     def _settle(self, wait: bool = False, earlier: str | None = None) -> None:
         """Takes note of what has ended: all saves (wait), or that to one place, are waited for. Raises the first
         failure, and logs the others."""
@@ -103,7 +107,7 @@ class CheckpointIO(_Base):  # type: ignore[misc]
                 log.warning("%s is kept: a checkpoint that was to follow it could not be saved", place)
             else:
                 try:
-                    remove(place)
+                    self._remove(place)
                 except Exception as error:
                     if failure is not None:
                         log.error("%s could not be removed: %s", place, error)
@@ -116,6 +120,7 @@ def remove(place: str, missing_ok: bool = True) -> None:
     """Removes an object or a folder of objects, whichever is there."""
     file = local(place)
     if file is None:
+        object_uri(place)  # not a bucket
         # A checkpoint in parts is one by its .metadata: what is left of an interrupted removal is none.
         store.remove(join(place, ".metadata"), missing_ok=True)
         store.remove(place, recursive=True, missing_ok=missing_ok)
@@ -123,3 +128,14 @@ def remove(place: str, missing_ok: bool = True) -> None:
         shutil.rmtree(file)
     else:
         file.unlink(missing_ok=missing_ok)
+
+
+def remove_only(place: str, missing_ok: bool = True) -> None:
+    """The same for an object of a bucket, or a checkpoint in parts. A folder that is none, by its .metadata, stays."""
+    object_uri(place)
+    try:
+        store.remove(join(place, ".metadata"))
+    except FileNotFoundError:
+        store.remove(place, missing_ok=missing_ok)
+    else:
+        remove(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
@@ -25,6 +24,23 @@ class _Iterable(IterableDataset):
     """Its errors are S3Exceptions."""
 
     _error_of = staticmethod(of_failure)
+
+
+class _Samples(Iterator[Any]):
+    """What a transform raises, or a read, does not end it, as in s3torchconnector: the next is the next object."""
+
+    def __init__(self, dataset: S3IterableDataset, numbers: Sequence[int]) -> None:
+        self._dataset, self._recent = dataset, Recent()
+        listed = dataset._listed
+        apart = ((listed.place(number), None) for number in numbers)
+        self._deliveries = listed.deliveries(numbers) if dataset._is_fetched else apart
+
+    def __next__(self) -> Any:
+        place, delivery = next(self._deliveries)
+        sample = self._dataset._delivered(place, delivery)
+        if self._dataset._is_fetched and isinstance(sample, S3Reader) and place.object_info is not None:
+            self._recent.add(sample, place.object_info.size)
+        return sample
 
 
 class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
@@ -90,19 +106,7 @@ class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
         return self._samples(of_rank if worker is None else of_rank[worker.id :: worker.num_workers])
 
     def _samples(self, numbers: Sequence[int]) -> Iterator[Any]:
-        if not self._is_fetched:
-            for number in numbers:
-                yield self._delivered(self._listed.place(number), None)
-            return
-        recent = Recent()
-        with contextlib.closing(self._listed.deliveries(numbers)) as deliveries:
-            for place, delivery in deliveries:
-                sample = self._delivered(place, delivery)
-                del delivery  # its memory is for what comes next
-                if isinstance(sample, S3Reader) and place.object_info is not None:
-                    recent.add(sample, place.object_info.size)
-                yield sample
-                del sample  # the loop's alone from here on
+        return _Samples(self, numbers)
 
     @property
     def millrace(self) -> IterableDataset:

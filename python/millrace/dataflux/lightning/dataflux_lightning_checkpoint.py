@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ...lightning import CheckpointIO
-from ...lightning._checkpoint_io import remove, to_cpu
+from ...lightning._checkpoint_io import remove_only
 from ...lightning._location import PathLike
 from ...lightning._package import module
 from .. import _google, _storage
@@ -35,7 +35,7 @@ class DatafluxLightningCheckpoint(_storage.ClientHolder, CheckpointIO):
             super().save_checkpoint(checkpoint, place)
 
     def load_checkpoint(
-        self, path: PathLike, map_location: Any = to_cpu, weights_only: bool | None = None, *, state: Any = None
+        self, path: PathLike, map_location: Any = None, weights_only: bool | None = None, *, state: Any = None
     ) -> dict[str, Any]:
         place = path_utils.uri(path)
         self._prefer()
@@ -47,7 +47,7 @@ class DatafluxLightningCheckpoint(_storage.ClientHolder, CheckpointIO):
         place = path_utils.uri(path)
         self._prefer()
         with _google.errors():
-            remove(place, missing_ok=False)
+            remove_only(place, missing_ok=False)
 
 
 class DatafluxLightningAsyncCheckpoint(_AsyncCheckpointIO):  # type: ignore[misc]

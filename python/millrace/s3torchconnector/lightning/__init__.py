@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...lightning import CheckpointIO
+from ...lightning._checkpoint_io import remove_only
 from .._config import S3ClientConfig
 from .._exceptions import errors
 from .._s3client import S3Client
@@ -40,6 +41,9 @@ class S3LightningCheckpoint(CheckpointIO):
         _check(path)
         with self._client.used(), errors:
             super().remove_checkpoint(path)
+
+    def _remove(self, place: str) -> None:
+        remove_only(place)
 
 
 def _check(path: Any) -> None:

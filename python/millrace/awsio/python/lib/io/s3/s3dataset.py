@@ -69,6 +69,20 @@ class S3Dataset(S3BaseClass, _Map):
         _Map.__init__(self, **self._resolve(urls_list), transform=_pair)
 
 
+class _Chained(Iterator[tuple[str, bytes]]):
+    """The parts of each object. An object that cannot be read, or unpacked, does not end it."""
+
+    def __init__(self, objects: Iterator[Iterable[tuple[str, bytes]]]) -> None:
+        self._objects = objects
+        self._parts: Iterator[tuple[str, bytes]] = iter(())
+
+    def __next__(self) -> tuple[str, bytes]:
+        while True:
+            for part in self._parts:
+                return part
+            self._parts = iter(next(self._objects))
+
+
 class S3IterableDataset(S3BaseClass, _Iterable):
     """(name, bytes) of each member of a tar or zip file, and (URL, bytes) of each other object; fetched ahead.
 
@@ -96,8 +110,7 @@ class S3IterableDataset(S3BaseClass, _Iterable):
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
             numbers = numbers[worker.id :: worker.num_workers]
-        for parts in self._samples(numbers):
-            yield from parts
+        return _Chained(self._samples(numbers))
 
     def _order(self) -> list[int]:
         numbers = list(range(len(self._names)))
