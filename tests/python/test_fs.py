@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import io
 import os
@@ -229,7 +230,7 @@ def test_slices_of_many(stores: Stores, system: Any) -> None:
 def test_a_pattern_is_not_asked_for_name_by_name(
     stores: Stores, system: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = f"bucket/pattern-{system.scheme}"
+    root = f"bucket/matching-{system.scheme}"
     for i in range(30):
         system.pipe_file(f"{root}/in/{i:02}.txt", b"%d" % i)
     system.pipe_file(f"{root}/in/sub.txt/below", b"")
@@ -358,18 +359,23 @@ def test_options_that_change_nothing(stores: Stores, system: Any) -> None:
     assert again.exists("bucket/first")
 
 
-def test_arguments_that_would_be_dropped_are_refused(stores: Stores, system: Any) -> None:
+def test_arguments_that_would_be_dropped_are_refused(stores: Stores, system: Any, tmp_path: Path) -> None:
     path = "bucket/first"
     for version in ({"version_id": "1"}, {"generation": 1}):
-        for look in (system.info, system.open, system.cat_file):
+        here = str(tmp_path / "x")
+        get, get_file = (functools.partial(method, lpath=here) for method in (system.get, system.get_file))
+        for look in (system.info, system.open, system.cat_file, system.cat, system.exists, get, get_file):
             with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(version))}"):
                 look(path, **version)
+        with pytest.raises(TypeError, match=f"{path}'.: .* take no {next(iter(version))}"):
+            system.cat([path], **version)
     for header in ({"content_type": "text/plain"}, {"ServerSideEncryption": "AES256"}, {"acl": "public-read"}):
         for write in (lambda **more: system.open(path, "wb", **more), lambda **more: system.pipe(path, b"", **more)):
             with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(header))}"):
                 write(**header)
-        with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(header))}"):
-            system.put(__file__, path, **header)
+        for source, way in ((__file__, system.put), (path, system.copy), (path, system.cp_file), (path, system.mv)):
+            with pytest.raises(TypeError, match=f"{path}: .* take no {next(iter(header))}"):
+                way(source, path, **header)
     assert len(system.cat_file(path)) == MIB, "nothing was written"
 
 
