@@ -122,8 +122,8 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     # ---- looking ----
 
     def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
-        """name, size, type; of an object also generation, created, mtime (of s3:// LastModified, else ctime), and crc32c
-        and ETag where the store says them. One look-up, and where there is no such object a listing of one name."""
+        """name, size, type; of an object also generation, created, mtime (of s3:// LastModified, else ctime), and where
+        the store says them crc32c and ETag. One look-up, and where there is no such object a listing of one name."""
         name = self._strip_protocol(path)
         uri = self._uri(path)
         check_version(uri, kwargs)
