@@ -116,6 +116,15 @@ static int lease_check(Lease *self)
     return 0;
 }
 
+struct ring_hold *ring_lease_hold(struct ring_state *state, PyObject *object, uint64_t *length)
+{
+    Lease *lease = (Lease *)object;
+    if (!PyObject_TypeCheck(object, (PyTypeObject *)state->lease) || lease_check(lease) != 0)
+        return NULL;
+    *length = lease->size;
+    return ring_hold_ref(lease->hold);
+}
+
 static int lease_getbuffer(Lease *self, Py_buffer *view, int flags)
 {
     view->obj = NULL;

@@ -149,6 +149,9 @@ PyObject *ring_lease_new(struct ring_state *state, struct ring_hold *hold, const
                          bool writable);
 /* The same of what another one's `_state()` says. */
 PyObject *ring_lease_from(struct ring_state *state, struct ring_hold *hold, PyObject *of);
+/* The bytes of a Lease for a call that keeps no pointer, which count as read and not as handed out: a new reference,
+ * and their number. NULL without an exception: the object is no Lease; with one: its bytes may not be read. */
+struct ring_hold *ring_lease_hold(struct ring_state *state, PyObject *object, uint64_t *length);
 /* lease_of(buffer, state) -> Lease: the module's function. */
 PyObject *ring_lease_of(PyObject *module, PyObject *args);
 /* __dlpack__ of the bytes in hold; read_only without a copy. */

@@ -42,18 +42,17 @@ static int add_member(PyObject *members, const struct mr_tar_member *member, siz
 }
 
 /* All members of the range, which must be of one key. 0, or -1 with an exception. */
-static int read_members(const Py_buffer *bytes, PyObject *members, PyObject **key)
+static int read_members(const unsigned char *bytes, uint64_t length, PyObject *members, PyObject **key)
 {
     struct mr_tar tar;
     struct mr_tar_member member;
     char first[MR_TAR_NAME_MAX + 1];
     size_t first_length = 0;
     bool any = false;
-    mr_tar_init(&tar, (uint64_t)bytes->len);
+    mr_tar_init(&tar, length);
     for (;;) {
         uint64_t at = tar.at < tar.size ? tar.at : tar.size;
-        enum mr_tar_event event =
-            mr_tar_next(&tar, (const unsigned char *)bytes->buf + at, (size_t)(tar.size - at), &member);
+        enum mr_tar_event event = mr_tar_next(&tar, bytes + at, (size_t)(tar.size - at), &member);
         if (event == MR_TAR_END)
             break;
         if (event != MR_TAR_MEMBER) { /* nothing more can come */
@@ -80,13 +79,18 @@ static int read_members(const Py_buffer *bytes, PyObject *members, PyObject **ke
 
 PyObject *ring_members(PyObject *module, PyObject *buffer)
 {
-    (void)module;
     Py_buffer bytes;
-    if (PyObject_GetBuffer(buffer, &bytes, PyBUF_SIMPLE) != 0)
+    uint64_t length;
+    struct ring_hold *hold = ring_lease_hold(PyModule_GetState(module), buffer, &length);
+    if (!hold && (PyErr_Occurred() || PyObject_GetBuffer(buffer, &bytes, PyBUF_SIMPLE) != 0))
         return NULL;
     PyObject *key = NULL, *members = PyDict_New();
-    int rc = members ? read_members(&bytes, members, &key) : -1;
-    PyBuffer_Release(&bytes);
+    const void *data = hold ? hold->data : bytes.buf;
+    int rc = members ? read_members(data, hold ? length : (uint64_t)bytes.len, members, &key) : -1;
+    if (hold)
+        ring_hold_unref(hold);
+    else
+        PyBuffer_Release(&bytes);
     if (rc == 0)
         return Py_BuildValue("NN", key, members);
     Py_XDECREF(key);

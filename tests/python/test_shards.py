@@ -165,6 +165,24 @@ def test_a_sample_is_a_mapping_of_views(socket: str, small: tuple[Path, Samples]
     assert view == want["jpg"]  # it holds the memory
 
 
+def test_a_released_sample_holds_no_memory(socket: str, small: tuple[Path, Samples]) -> None:
+    """Though it is kept, as for its key: else what comes later would be copied."""
+    ds = millrace.MapDataset(f"file://{small[0]}/{{000..004}}.tar", window=4)
+    ds[0].release()
+
+    def copies() -> int:
+        lanes = json.loads(ds._source.connection().client.stat())["lanes"]
+        return sum(lane["counters"]["copies"] for lane in lanes if lane["window"] == 4)
+
+    kept = []
+    for i in range(20):
+        kept.append(ds[i])
+        kept[-1].release()
+    assert copies() == 0
+    views = [ds[i]["jpg"] for i in range(20)]
+    assert copies() > 0, views
+
+
 def test_the_order_and_the_steps_are_those_of_any_data_set(socket: str, small: tuple[Path, Samples]) -> None:
     folder, samples = small
 
