@@ -436,6 +436,7 @@ static void announce_to(struct mr_child *child)
             return;
         }
         entry->sent_to |= bit;
+        mr_lane_restate(&entry->lane);
         struct mr_msg_out *out = mr_msg_new(MR_MSG_LANE);
         mr_msg_put_u64(out, "lane", i);
         mr_msg_put_fd(out, entry->fd);

@@ -49,25 +49,39 @@ uint32_t mr_lane_window_round(uint64_t wanted)
     return window;
 }
 
+void mr_lane_restate(const struct mr_lane *lane)
+{
+    struct mr_lane_shared *shared = lane->shared;
+
+    __atomic_store_n(&shared->version, MR_LANE_VERSION, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->window, lane->window, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->size, mr_lane_size(lane->window), __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->lane, lane->lane, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->owner, lane->owner, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->dataset, lane->dataset, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->first_lap, lane->first_lap, __ATOMIC_RELAXED);
+    __atomic_store_n(&shared->division, lane->division, __ATOMIC_RELAXED);
+    /* Last, with release: pairs with the acquire in attach. */
+    atomic_store_explicit(&shared->magic, MR_LANE_MAGIC, memory_order_release);
+}
+
 void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owner, uint32_t dataset,
                     uint64_t quota_bytes, uint32_t first_lap, uint32_t division)
 {
     struct mr_lane_shared *shared = segment;
 
-    shared->version = MR_LANE_VERSION;
-    shared->window = window;
-    shared->size = mr_lane_size(window);
-    shared->lane = lane;
-    shared->owner = owner;
-    shared->dataset = dataset;
-    shared->first_lap = first_lap;
-    shared->division = division;
     atomic_store_explicit(&shared->posted, (uint64_t)first_lap * window, memory_order_relaxed);
     atomic_store_explicit(&shared->taken, (uint64_t)first_lap * window, memory_order_relaxed);
     atomic_store_explicit(&shared->quota_bytes, quota_bytes, memory_order_relaxed);
     mr_counters_init(&shared->counters, MR_ROLE_CONSUMER, lane);
-    /* Last, with release: pairs with the acquire in attach. The words are zero, which is EMPTY. */
-    atomic_store_explicit(&shared->magic, MR_LANE_MAGIC, memory_order_release);
+    /* Last. The words are zero, which is EMPTY. */
+    mr_lane_restate(&(struct mr_lane){.shared = shared,
+                                      .window = window,
+                                      .lane = lane,
+                                      .owner = owner,
+                                      .dataset = dataset,
+                                      .first_lap = first_lap,
+                                      .division = division});
 }
 
 int mr_lane_attach(struct mr_lane *lane, void *segment, size_t size)

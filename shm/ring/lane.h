@@ -81,7 +81,7 @@ _Static_assert(offsetof(struct mr_ticket, poison_code) == 320, "supervisor's lin
 
 /* The control segment. Fixed-width fields, no pointers; the ticket table follows at sizeof(struct mr_lane_shared). */
 struct mr_lane_shared {
-    /* constant after creation; magic is stored last, with release */
+    /* constant after creation (mr_lane_restate writes the same again); magic is stored last, with release */
     _Atomic uint64_t magic;
     uint32_t version;
     uint32_t window; /* W, a power of two */
@@ -139,6 +139,9 @@ uint32_t mr_lane_window_round(uint64_t wanted);
 /* Supervisor: fills a zeroed segment of mr_lane_size bytes. quota_bytes may be changed later. */
 void mr_lane_format(void *segment, uint32_t window, uint32_t lane, uint32_t owner, uint32_t dataset,
                     uint64_t quota_bytes, uint32_t first_lap, uint32_t division);
+/* Supervisor: writes again, from its own handle, what never changes in the header: before another worker maps the lane,
+ * whose reader may have damaged it by a wild store. */
+void mr_lane_restate(const struct mr_lane *lane);
 /* Maps fd read-write and checks magic, version, window and length against the file: 0 or -1 (CORRUPT, NO_MEMORY). Does
  * not keep fd. */
 int mr_lane_map(struct mr_lane *lane, int fd);

@@ -173,6 +173,41 @@ def test_fetch_workers_restart(serve: StartServe, config: Path) -> None:
     assert one.stop() == 0
 
 
+def damage_lanes() -> int:
+    """Random bytes over the first line of each lane that this process has mapped: how many those are."""
+    found = 0
+    with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            if "/memfd:millrace" in line and " rw-s " in line:
+                at = int(line.partition("-")[0], 16)
+                memory.seek(at)
+                if memory.read(8) == (0x6D696C6C6C616E65).to_bytes(8, "little"):
+                    memory.seek(at)
+                    memory.write(os.urandom(64))
+                    found += 1
+    return found
+
+
+def test_a_reader_that_damages_its_lane(serve: StartServe, config: Path, folder: Path, ring: Any) -> None:
+    """By a wild store: fetch workers that start later read for the others all the same."""
+    one = serve(config)
+    wild, other = ring(one), ring(one)
+    number = other.open_dataset(name="train")[0]
+    for client in (wild, other):
+        client.open_dataset(name="train")
+        wait_for(lambda: client.dataset_listed(number)[0], "not listed")  # noqa: B023
+        wait_for(client.ready, "no arenas")
+    spoilt, _ = wild.open_lane(number, wild.index(number), 4, 4)
+    assert damage_lanes() == 1
+    lane, _ = other.open_lane(number, other.index(number), 4, 4)
+    for pid in wait_for(lambda: (w := one.workers("fetch")) and len(w) == 2 and w, "no workers"):
+        strike(pid)
+    lane.feed(3, 0)
+    assert bytes(lane.next()) == next(folder.glob("003")).read_bytes()
+    spoilt.close()
+    lane.close()
+
+
 @pytest.mark.random
 def test_list_workers_killed_while_they_list(serve: StartServe, config: Path, folder: Path) -> None:
     for i in range(20000):
