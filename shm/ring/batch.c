@@ -245,6 +245,15 @@ bool mr_batch_reserve(struct mr_batch_arena *arena, uint32_t lane, uint64_t view
     return swap(best, word, *filling, memory_order_acquire);
 }
 
+/* Pages that were allocated, or are in part, and that no extent counts. */
+static void give_back(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, uint64_t from, uint64_t to)
+{
+    uint64_t offset = (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);
+
+    if (to > from)
+        mr_segment_release(arena->fd, offset + from, to - from);
+}
+
 bool mr_batch_grow(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, uint64_t bytes)
 {
     struct mr_batch_slot *line = mr_batch_slot_at(arena, lane, slot);
@@ -265,6 +274,7 @@ bool mr_batch_grow(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, u
     uint64_t offset = (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);
     if (mr_batch_bytes(arena) > arena->limit_bytes || mr_memory_available_bytes() < wanted - before ||
         mr_segment_reserve_huge(arena->fd, arena->shared, "batches", offset + before, wanted - before)) {
+        give_back(arena, lane, slot, before, wanted);
         atomic_store_explicit(&line->claim, before, memory_order_relaxed);
         return false;
     }
@@ -365,7 +375,11 @@ void mr_batch_recover(struct mr_batch_arena *arena, uint32_t lane)
 {
     for (uint32_t i = 0; i < arena->slots; i++) {
         struct mr_batch_slot *line = mr_batch_slot_at(arena, lane, i);
-        atomic_store_explicit(&line->claim, mr_batch_extent(arena, lane, i), memory_order_relaxed);
+        uint64_t claim = atomic_load_explicit(&line->claim, memory_order_relaxed),
+                 extent = mr_batch_extent(arena, lane, i);
+        /* It died while it grew: the pages first, or they would be there and count nowhere. */
+        give_back(arena, lane, i, extent, claim < arena->slot_bytes ? claim : arena->slot_bytes);
+        atomic_store_explicit(&line->claim, extent, memory_order_relaxed);
         uint64_t word = atomic_load_explicit(&line->word, memory_order_relaxed);
         enum mr_state state = mr_word_state(word);
         if (state == MR_FILLING || (state == MR_READY && !MR_MUTANT_IS(MR_MUTANT_BATCH_KEEP_READY)))

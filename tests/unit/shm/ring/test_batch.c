@@ -2,9 +2,11 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "shm/memory/segment.h"
 #include "shm/ring/batch.h"
 #include "tests/unit/suite.h"
 
@@ -117,6 +119,39 @@ START_TEST(memory_within_the_limit)
 }
 END_TEST
 
+static uint64_t pages(void)
+{
+    struct stat st;
+    ck_assert_int_eq(fstat(arena.fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512;
+}
+
+/* Its pages are there, and its extent does not count them yet: they go back to the system. */
+START_TEST(a_worker_dies_while_its_slot_grows)
+{
+    make(0);
+    uint32_t slot;
+    uint64_t filling;
+    ck_assert(mr_batch_reserve(&arena, 0, 0, &slot, &filling));
+    ck_assert(mr_batch_grow(&arena, 0, slot, 10));
+    uint64_t before = pages(), counted = mr_batch_bytes(&arena);
+    struct mr_batch_slot *line = mr_batch_slot_at(&arena, 0, slot);
+    uint64_t offset = (uint64_t)(mr_batch_memory(&arena, 0, slot) - (unsigned char *)arena.shared);
+    uint64_t extent = mr_batch_extent(&arena, 0, slot);
+    atomic_store(&line->claim, LIMIT / 2);
+    ck_assert_int_eq(mr_segment_reserve(arena.fd, "batches", offset + extent, LIMIT / 2 - extent), 0);
+    ck_assert_uint_gt(pages(), before);
+    mr_batch_recover(&arena, 0);
+    ck_assert_uint_eq(pages(), before);
+    ck_assert_uint_eq(mr_batch_bytes(&arena), counted);
+    atomic_store(&line->claim, UINT64_MAX); /* damaged: nothing beyond its slot is touched */
+    memset(mr_batch_memory(&arena, 1, 0), 1, 4096);
+    mr_batch_recover(&arena, 0);
+    ck_assert_uint_eq(mr_batch_memory(&arena, 1, 0)[0], 1);
+    mr_batch_close(&arena);
+}
+END_TEST
+
 START_TEST(recovery)
 {
     make(0);
@@ -203,6 +238,7 @@ int main(void)
     tcase_add_test(tc, a_lane_that_is_full_waits);
     tcase_add_test(tc, memory_within_the_limit);
     tcase_add_test(tc, recovery);
+    tcase_add_test(tc, a_worker_dies_while_its_slot_grows);
     tcase_add_test(tc, damage);
     tcase_add_test(tc, arguments_and_few_addresses);
     return mr_suite_run("batch", tc);
