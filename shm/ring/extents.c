@@ -117,6 +117,7 @@ static void back_again(struct mr_producer *producer, uint64_t end)
 
     if (end <= backed || !producer->back)
         return;
+    producer->trimmed = false;
     (void)producer->back(producer->back_arg, backed, end - backed);
     mr_arena_extend(producer->arena, end);
 }
@@ -133,6 +134,7 @@ static bool extents_grow(struct mr_producer *producer, uint64_t bytes)
     step = step < bytes ? bytes : step;
     uint64_t end = (backed + step + STEP_UNIT - 1) / STEP_UNIT * STEP_UNIT;
     end = end < most ? end : most;
+    producer->trimmed = false;
     if (producer->back(producer->back_arg, backed, end - backed) != 0) {
         producer->back_again_ns = mr_clock_mono_ns() + AGAIN_NS;
         return false;

@@ -647,13 +647,15 @@ bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *
 {
     uint64_t first = mr_arena_reserve_bytes(producer->arena) + producer->first_bytes;
     uint64_t backed = mr_arena_backed_bytes(producer->arena);
+    uint64_t most = producer->arena_bytes / MR_ARENA_PAGE * MR_ARENA_PAGE;
 
-    if (!producer->back || backed <= first || producer->lane_count > 0)
+    if (!producer->back || producer->lane_count > 0 || first >= most || (backed <= first && producer->trimmed))
         return false;
-    if (!mr_arena_shrink(producer->arena, first))
+    if (backed > first && !mr_arena_shrink(producer->arena, first))
         return false;
+    producer->trimmed = true;
     *offset = first;
-    *bytes = backed - first;
+    *bytes = most - first; /* also what a predecessor had made behind the extents that were found */
     return true;
 }
 

@@ -133,7 +133,7 @@ bool mr_producer_sleep(struct mr_producer *producer);
 void mr_producer_awake(struct mr_producer *producer);
 
 /* When no lane is left: stops handing out what the arena has grown by. true: the memory from *offset on, *bytes of it,
- * may be returned to the kernel. */
+ * may be returned to the kernel, also what a predecessor had made there. */
 bool mr_producer_trim(struct mr_producer *producer, uint64_t *offset, uint64_t *bytes);
 
 void mr_producer_stats(const struct mr_producer *producer, struct mr_producer_stats *stats);

@@ -78,6 +78,7 @@ struct mr_producer {
     unsigned lane_count, turn;
     unsigned inflight, caller_inflight; /* claims that have not ended */
     bool solo;                          /* the one in flight is alone */
+    bool trimmed;                       /* nothing is there behind what is backed, also of a predecessor */
     bool reaped;                        /* every extent has been checked since this search began */
     int64_t rescanned_ns;
     struct mr_producer_stats stats;

@@ -7,13 +7,15 @@
  * Processes: one producer, which is killed up to KILLS times, recovered from and started again; one consumer with
  * TICKETS tickets over SLOTS slots, which releases its views in any order and may keep one until the end.
  *
- * Checked: what a HELD word names is there, and has the bytes that were asked for; the run ends.
+ * Checked: what a HELD word names is there, and has the bytes that were asked for; the run ends, and then no page is
+ * left.
  *
  * Flags (sizes): PAGES behind the reserve, TICKETS, KILLS. NO_MEMORY: a page may be refused, now or for good.
  *
  * Mutants:
  *   SMALL_AFTER_RESTART  extents beyond the first pages are not looked for after a restart
  *   TRIM_BLINDLY         pages are given back when no claim is under way, whatever the words name
+ *   FORGET_PAGES         what a predecessor had made behind the extents that are found is not given back
  *   NO_RESERVE           (with NO_MEMORY) the head has no page of its own
  *
  * Abstracted: sizes (an extent is a page); lanes, closing, quotas, stealing (lane_life.pml, barrier.pml); the reserve's
@@ -49,6 +51,7 @@ byte usable;          /* pages 1 .. usable may be given out */
 byte user[PAGES + 1]; /* the slot that a page was given to */
 byte job = NOTHING;   /* the slot that it fills */
 bool growing, trimming, refused;
+bool trimmed; /* there is no page behind the usable ones */
 byte kills;
 
 /* L5: its word names the page no more. */
@@ -63,6 +66,11 @@ byte kills;
 #define IS_IDLE (!fresh && job == NOTHING && !growing && !trimming)
 #define IS_WANTED (word[0] == PENDING || word[1] == PENDING)
 #define HEAD (word[1] != PENDING || (word[0] == PENDING && tag[0] < tag[1]) -> 0 : 1)
+#ifdef FORGET_PAGES
+#define MAY_TRIM (usable > 0)
+#else
+#define MAY_TRIM (usable > 0 || !trimmed)
+#endif
 #ifdef TRIM_BLINDLY
 #define ALL_FREE true
 #else
@@ -74,6 +82,7 @@ inline rebuild()
 {
     usable = 0;
     refused = false;
+    trimmed = false;
     i = 0;
     do
     :: i <= PAGES -> user[i] = NOTHING; i++
@@ -132,11 +141,12 @@ active proctype producer()
     :: d_step { !fresh && job != NOTHING && content[extent[job]] != tag[job] -> content[extent[job]] = tag[job] }
     :: d_step { !fresh && job != NOTHING && content[extent[job]] == tag[job] -> word[job] = READY; job = NOTHING }
     /* mr_producer_trim: first nothing of it is given out, then the pages go */
-    :: d_step { IS_IDLE && usable > 0 && ALL_FREE -> usable = 0; trimming = true }
+    :: d_step { IS_IDLE && MAY_TRIM && ALL_FREE -> usable = 0; trimming = true }
     :: d_step {
            !fresh && trimming ->
            there[1] = false; there[2] = false; content[1] = 0; content[2] = 0;
-           trimming = false
+           trimming = false;
+           trimmed = true
        }
     /* a death, and recovery after the pidfd */
     :: d_step {
@@ -146,7 +156,7 @@ active proctype producer()
            word[1] = (word[1] == FILLING -> PENDING : word[1]);
            fresh = true
        }
-    :: finished -> break
+    :: finished && IS_IDLE && !MAY_TRIM -> assert(!there[1] && !there[2]); break
     od
 }
 
@@ -169,7 +179,7 @@ active proctype consumer()
     :: released + (kept != NOTHING -> 1 : 0) == TICKETS -> break
     od;
     if
-    :: kept != NOTHING -> assert(IS_RIGHT(kept))
+    :: kept != NOTHING -> assert(IS_RIGHT(kept)); word[kept] = EMPTY
     :: else
     fi;
     finished = true

@@ -102,6 +102,7 @@ CHECKS = [
     Check("growth-no-memory", "growth", "-DNO_MEMORY -DKILLS=2"),
     Check("growth.small-after-restart", "growth", "-DSMALL_AFTER_RESTART", ASSERT),
     Check("growth.trim-blindly", "growth", "-DTRIM_BLINDLY", ASSERT),
+    Check("growth.forget-pages", "growth", "-DFORGET_PAGES", ASSERT),
     Check("growth.no-reserve", "growth", "-DNO_MEMORY -DNO_RESERVE", STUCK),
     # posting: kept views, copies, blocks, quota
     Check("posting", "posting", "-DN=8"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -74,4 +75,33 @@ def test_a_fetch_worker_dies_when_its_arena_has_grown(supervisor: Supervisor) ->
     assert len({bytes(lease) for lease in rest} | set(before)) == 100
     del held, rest
     del dataset
+    supervisor.stop()
+
+
+def pages(supervisor: Supervisor) -> int:
+    """The bytes that the kernel keeps for the fetch workers' arenas."""
+    size = supervisor.stat()["memory"]["arena_bytes"]
+    found = {}
+    for pid in supervisor.workers("fetch"):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                status = fd.stat()
+                found[status.st_ino] = status.st_blocks * 512 if status.st_size == size else 0
+    return sum(found.values())
+
+
+def test_what_a_dead_worker_had_made_goes_with_the_last_reader(supervisor: Supervisor) -> None:
+    """Also where its successor finds nothing in it, and so does not know of it."""
+    dataset = millrace.MapDataset("gs://bucket/")
+    leases = dataset.__getitems__(list(range(60)))
+    wait_for(lambda: pages(supervisor) >= 60 * MIB)
+    del leases
+    assert len(dataset[0]) == MIB
+    for pid in supervisor.workers("fetch"):
+        os.kill(pid, signal.SIGKILL)
+    assert len(dataset[1]) == MIB
+    wait_for(lambda: backed(supervisor) == 2 * (8 + 1) * MIB)
+    wait_for(lambda: pages(supervisor) >= 60 * MIB)  # both are there again
+    del dataset
+    wait_for(lambda: pages(supervisor) <= 2 * (8 + 1) * MIB, lambda: f"{pages(supervisor)} bytes")
     supervisor.stop()
