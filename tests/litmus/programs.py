@@ -446,7 +446,8 @@ def _(o: Orders) -> Any:
 @program("magic", magic=0, header=0)
 def _(o: Orders) -> Any:
     def supervisor() -> Thread:
-        *_, last = o.of("mr_lane_format", "store posted", "store taken", "store quota_bytes", "store magic")
+        o.of("mr_lane_format", "store posted", "store taken", "store quota_bytes")  # before it calls the next
+        (last,) = o.of("mr_lane_restate", "store magic")
         yield from put("header")
         yield Op("store", "magic", last, 1)
 

@@ -137,6 +137,17 @@ def test_a_client_s_endpoint(store: Server, monkeypatch: pytest.MonkeyPatch) -> 
         DatafluxCheckpoint("p", "bucket", storage_client=other).reader("by-client/1")
 
 
+def test_a_buffer_that_is_never_closed_says_so(emulator: Server) -> None:
+    ckpt = DatafluxCheckpoint(project_name="p", bucket_name="bucket")
+    file: Any = DatafluxCheckpointBuffer(ckpt.bucket.blob("dropped"))
+    file.write(b"x")
+    with pytest.warns(ResourceWarning, match="gs://bucket/dropped was never closed: nothing has been saved"):
+        del file
+        gc.collect()
+    del ckpt
+    assert not checkpoint.exists("gs://bucket/dropped")
+
+
 @pytest.mark.parametrize("kind", [DatafluxLightningCheckpoint, DatafluxLightningAsyncCheckpoint])
 def test_lightning_plugins(emulator: Server, kind: Any) -> None:
     io = kind(project_name="p", storage_client=storage.Client(project="p"), disable_multipart=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import multiprocessing
@@ -9,7 +10,7 @@ import os
 import pickle
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.utils.data import DataLoader
 
 import millrace
@@ -33,7 +35,7 @@ from millrace.s3torchconnector import (
     _dataset,
     _listed,
 )
-from millrace.s3torchconnector._s3client import S3Client
+from millrace.s3torchconnector._s3client import HeadObjectResult, ObjectInfo, S3Client
 from millrace.s3torchconnector.dcp import (
     BinaryPrefixStrategy,
     HexPrefixStrategy,
@@ -304,6 +306,31 @@ def test_the_loader_of_millrace(stores: Stores, images: str) -> None:
         millrace.DataLoader(Map.from_objects(f"s3://bucket/{NAMES[0]}", **more))
 
 
+def tagged(bucket: str, key: str, get_object_info: Any, get_stream: Any) -> Any:
+    """A constructor of a user's, such as of a cache by ETag."""
+    reader: Any = S3ReaderConstructor.sequential()(bucket, key, get_object_info, get_stream)
+    reader.info = get_object_info()
+    return reader
+
+
+def test_what_a_constructor_is_told(stores: Stores, images: str) -> None:
+    head = S3Client(REGION).head_object("bucket", NAMES[3])
+    assert head.etag and head.last_modified > 0
+    more = {
+        "region": REGION,
+        "reader_constructor": tagged,
+        "transform": lambda reader: pickle.loads(pickle.dumps(reader.info)),
+    }
+    for dataset in (Map.from_prefix(images, **more), Map.from_objects([f"s3://bucket/{NAMES[3]}"] * 4, **more)):
+        info = dataset[3]
+        assert (info.key, info.size, info.etag) == (NAMES[3], head.size, head.etag)
+        assert info.last_modified == head.last_modified and isinstance(info, ObjectInfo)
+    reader: Any = S3Client(REGION).get_object("bucket", NAMES[3], reader_constructor=tagged)
+    info = reader.info
+    assert (info.size, info.etag, info.last_modified) == (head.size, head.etag, head.last_modified)
+    assert isinstance(info, HeadObjectResult)
+
+
 def but_img03(reader: S3Reader) -> str:
     if reader.key.endswith("03"):
         raise LookupError(reader.key)
@@ -517,6 +544,23 @@ def test_the_file_system(stores: Stores) -> None:
         pass
     assert files.concat_path("s3://bucket/x", "y") == "s3://bucket/x/y"
     assert files.validate_checkpoint_id("s3://b/x") and not files.validate_checkpoint_id("gs://b/x")
+
+
+def test_streams_that_checkpoints_would_not_go_through_are_refused(stores: Stores) -> None:
+    class Encrypting(S3FileSystem):
+        @contextlib.contextmanager
+        def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
+            with super().create_stream(path, mode) as stream:
+                yield stream
+
+    for storage, use in (
+        (S3StorageWriter(REGION, "s3://bucket/own"), lambda own: dcp.save({"a": torch.ones(2)}, storage_writer=own)),
+        (S3StorageReader(REGION, "s3://bucket/own"), lambda own: dcp.load({"a": torch.ones(2)}, storage_reader=own)),
+    ):
+        storage.fs = Encrypting(REGION)
+        with pytest.raises(CheckpointException, match="Encrypting with a create_stream of its own"):
+            use(storage)
+    assert checkpoint.list("s3://bucket/own") == []
 
 
 def test_lightning(stores: Stores) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import logging
+import warnings
 from types import TracebackType
 from typing import Any
 
 from .. import checkpoint
 from .._supervisor import expect_writer, prefer
 from . import _config, _google, _storage
+
+log = logging.getLogger("millrace")
 
 __all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
 
@@ -79,4 +83,10 @@ class DatafluxCheckpointBuffer(io.BytesIO):
         self.close()
 
     def __del__(self) -> None:
-        super().close()  # an object that was never closed does not exist
+        if not self.closed and self.getbuffer().nbytes:
+            text = (
+                f"the checkpoint gs://{self.blob.bucket.name}/{self.blob.name} was never closed: nothing has been saved"
+            )
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
+            log.warning("%s", text)
+        super().close()

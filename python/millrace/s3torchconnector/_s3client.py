@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 from .. import _file, _supervisor
 from .._connection import Connection, connect
@@ -23,7 +24,7 @@ CHUNK_BYTES = 8 << 20  # of what get_stream() gives
 
 @dataclass
 class ObjectInfo:
-    """What is known of a listed object. etag and last_modified are empty where the listing has not kept them."""
+    """What is known of a listed object."""
 
     key: str
     etag: str = ""
@@ -42,6 +43,31 @@ class HeadObjectResult:
     last_modified: int = 0
     storage_class: str | None = None
     restore_status: Any = None
+
+
+_LOOKED_UP = ("etag", "last_modified", "storage_class", "restore_status")
+
+
+class _Looked:
+    """The size is known; what else is asked for is looked up, once, as the object is then."""
+
+    _head: Callable[[], HeadObjectResult] | None = None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _LOOKED_UP and self._head is not None:
+            found = self._head()
+            self._head = None
+            for each in _LOOKED_UP:
+                setattr(self, each, getattr(found, each))
+        return super().__getattribute__(name)
+
+
+class LookedInfo(_Looked, ObjectInfo):
+    """Of an object of a data set, whose listing has no more than its size."""
+
+
+class LookedHead(_Looked, HeadObjectResult):
+    """Of an object whose size a reader knows."""
 
 
 @dataclass
@@ -79,7 +105,9 @@ class ObjectStream:
     def head(self) -> HeadObjectResult:
         """get_object_info of an object that is not known."""
         with errors:
-            return HeadObjectResult(size=self._opened().size)
+            found = LookedHead(size=self._opened().size)
+        found._head = functools.partial(self._client.head_object, self._bucket, self._key)
+        return found
 
     def __call__(self, start: int | None = None, end: int | None = None) -> Iterator[bytes]:
         with errors:
@@ -139,6 +167,9 @@ class S3Client:
         """A reader. No request is made before it is read."""
         construct = reader_constructor or S3ReaderConstructor.default()
         stream = ObjectStream(self, bucket, key)
+        if type(object_info) is ObjectInfo and not object_info.etag:
+            object_info = LookedInfo(key, size=object_info.size)
+            object_info._head = functools.partial(self.head_object, bucket, key)
         info = stream.head if object_info is None else Known(object_info)
         return construct(bucket=bucket, key=key, get_object_info=info, get_stream=stream)
 

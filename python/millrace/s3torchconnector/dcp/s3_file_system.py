@@ -160,6 +160,7 @@ class S3StorageWriter(_Named, StorageWriter):
         return self.prefix_strategy(rank)
 
     def _connect(self) -> Connection:
+        _check_streams(self.fs)
         with self.fs._client.used():
             return super()._connect()
 
@@ -195,6 +196,7 @@ class S3StorageReader(_Named, StorageReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         self._uri = _text(self.path).rstrip("/")
+        _check_streams(self.fs)
         with self.fs._client.used(), errors:
             return super().read_metadata(*args, **kwargs)
 
@@ -206,6 +208,15 @@ class S3StorageReader(_Named, StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         with self.fs._client.used(), errors:
             return super().read_data(plan, planner)
+
+
+def _check_streams(files: Any) -> None:
+    """TypeError for what the bytes would go through in the reference, such as a subclass that encrypts them."""
+    if getattr(type(files), "create_stream", None) is not S3FileSystem.create_stream:
+        raise TypeError(
+            f"fs is a {type(files).__name__} with a create_stream of its own, which millrace's checkpoints do not go "
+            "through: write the object by it, or by S3Checkpoint.writer"
+        )
 
 
 def _text(path: PathLike) -> str:
