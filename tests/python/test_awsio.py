@@ -136,6 +136,17 @@ def test_ranks_have_parts(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> No
     dataset = S3IterableDataset("s3://bucket/pictures/")
     assert (dataset.dist, dataset.rank, dataset.world_size) == (True, 3, 5)
     assert list(dataset) == PAIRS[3::5]
+    dataset.rank, dataset.world_size = 0, 1
+    assert list(dataset) == PAIRS
+
+
+def test_hooks_that_would_not_be_called_are_refused(stores: Stores) -> None:
+    class Everywhere(S3IterableDataset):
+        def worker_dist(self, urls: list[str]) -> list[str]:
+            return urls
+
+    with pytest.raises(TypeError, match="Everywhere has a worker_dist of its own"):
+        Everywhere("s3://bucket/pictures/")
 
 
 class Wrapped(IterDataPipe[str]):

@@ -90,6 +90,12 @@ class S3IterableDataset(S3BaseClass, _Iterable):
     """
 
     def __init__(self, urls_list: str | Sequence[str], shuffle_urls: bool = False) -> None:
+        for name in ("create_urls_list", "download_data", "get_stream", "worker_dist"):
+            if hasattr(self, name):
+                raise TypeError(
+                    f"{type(self).__name__} has a {name} of its own, as for the plug-in, and millrace does not go "
+                    "through it: override __iter__, or take millrace.s3torchconnector.S3IterableDataset with a transform"
+                )
         _Iterable.__init__(self, **self._resolve(urls_list), transform=_parts)
         self.epoch, self.shuffle_urls = 0, shuffle_urls
         self.dist = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -106,7 +112,7 @@ class S3IterableDataset(S3BaseClass, _Iterable):
         return [self._names[number] for number in self._order()]
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        numbers = self._order()[self._rank :: self._world_size]
+        numbers = self._order()[self.rank :: self.world_size] if self.dist else self._order()
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
             numbers = numbers[worker.id :: worker.num_workers]
