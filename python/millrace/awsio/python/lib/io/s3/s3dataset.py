@@ -94,7 +94,7 @@ class S3IterableDataset(S3BaseClass, _Iterable):
             if hasattr(self, name):
                 raise TypeError(
                     f"{type(self).__name__} has a {name} of its own, as for the plug-in, and millrace does not go "
-                    "through it: override __iter__, or take millrace.s3torchconnector.S3IterableDataset with a transform"
+                    "through it: override __iter__, or take millrace.s3torchconnector's data set with a transform"
                 )
         _Iterable.__init__(self, **self._resolve(urls_list), transform=_parts)
         self.epoch, self.shuffle_urls = 0, shuffle_urls
