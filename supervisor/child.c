@@ -421,6 +421,7 @@ void mr_child_drain(struct mr_child *child, bool renew)
     if (child->state == MR_CHILD_WAITING) {
         mr_events_stop(&child->supervisor->events, &child->restart);
         child->state = MR_CHILD_FREE;
+        child->idle_starts = 0; /* what it could not do, nobody asks for any more */
         if (renew)
             mr_child_start(child);
         else

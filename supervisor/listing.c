@@ -407,16 +407,13 @@ static void count_oom_kill(struct mr_child *child)
 {
     if (child->end.signal != SIGKILL || !mr_oom_just_now(&child->supervisor->oom))
         return;
-    mr_log_limited(&child->oom_logged, MR_LOG_ERROR,
-                   "list worker %u was killed because the memory limit was reached: lower memory.arena_bytes or "
-                   "list.workers, or raise the limit",
-                   child->slot);
     child->idle_starts++;
     child->fail_code = MR_E_NO_MEMORY;
     snprintf(child->fail_text, sizeof child->fail_text,
-             "list worker %u was killed again and again because the memory limit was reached: lower memory.arena_bytes "
-             "or list.workers, or raise the limit",
-             child->slot);
+             "list worker %u was killed %sbecause the memory limit was reached: lower memory.arena_bytes or "
+             "list.workers, or raise the limit",
+             child->slot, child->idle_starts > 1 ? "again and again " : "");
+    mr_log_limited(&child->oom_logged, MR_LOG_ERROR, "%s", child->fail_text);
 }
 
 /* The slot cannot work: what is being listed fails with its text. */

@@ -313,7 +313,9 @@ void mr_run_folder_make_way(struct mr_run_folder *folder)
     char base[PATH_MAX], path[PATH_MAX];
     memcpy(base, folder->path, sizeof base);
     char *slash = strrchr(base, '/');
-    if (!slash || !folder->have_socket)
+    size_t length = strlen(folder->path);
+    bool in_it = strncmp(folder->socket_path, folder->path, length) == 0 && folder->socket_path[length] == '/';
+    if (!slash || !folder->have_socket || !in_it)
         return;
     *slash = '\0';
     struct sockaddr_un address;

@@ -28,6 +28,9 @@ def made(size_bytes: int) -> Path | None:
             continue
         try:
             (group / file).write_text(str(size_bytes))
+            for swap, most in (("memory.memsw.limit_in_bytes", size_bytes), ("memory.swap.max", 0)):
+                if (group / swap).exists():
+                    (group / swap).write_text(str(most))
         except OSError:
             group.rmdir()
             continue

@@ -95,7 +95,8 @@ class Dataset(Reported):
     def use_listing(self, digest: str) -> None:
         """Reads the listing of this digest, such as state["digest"], from now on: out of the cache, or the data set's
         saved index. A state's is loaded with it, but after a sampler was made: one that knows how many objects there
-        are, or which, is made after this. ChangedError, which says what has changed, where it is gone."""
+        are, or which, is made after this. DataLoader workers of torch's that live on do not follow: make a new loader.
+        ChangedError, which says what has changed, where it is gone."""
         self._source.use_listing(_arguments.digest("digest", digest))
 
     def _delivered(self, lease: Lease) -> Any:

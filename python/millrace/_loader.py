@@ -686,7 +686,8 @@ class _UserSampled(_BatchSource):
             )
         sampler_epoch = number(state, "sampler_epoch") if "sampler_epoch" in state else epoch
         draws = self._draws.check(state, cursor > 0)
-        if digest_of(state) != self._dataset.digest and not self._follows_the_listing():
+        saved = digest_of(state)
+        if not self._follows_the_listing() and saved != self._dataset.digest:
             raise ValueError(
                 "the state is of another listing than the one that the sampler was made for, and a "
                 f"{type(self._sampler).__name__} may count or name its objects: call "

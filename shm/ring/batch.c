@@ -245,13 +245,16 @@ bool mr_batch_reserve(struct mr_batch_arena *arena, uint32_t lane, uint64_t view
     return swap(best, word, *filling, memory_order_acquire);
 }
 
+static uint64_t offset_of(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot)
+{
+    return (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);
+}
+
 /* Pages that were allocated, or are in part, and that no extent counts. */
 static void give_back(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, uint64_t from, uint64_t to)
 {
-    uint64_t offset = (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);
-
     if (to > from)
-        mr_segment_release(arena->fd, offset + from, to - from);
+        mr_segment_release(arena->fd, offset_of(arena, lane, slot) + from, to - from);
 }
 
 bool mr_batch_grow(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, uint64_t bytes)
@@ -271,7 +274,7 @@ bool mr_batch_grow(struct mr_batch_arena *arena, uint32_t lane, uint32_t slot, u
      * together. Free memory is checked here: the segment's own check is for files without holes. */
     atomic_store_explicit(&line->claim, wanted, memory_order_seq_cst);
     mr_fence_full(); /* B6 pairs with itself */
-    uint64_t offset = (uint64_t)(mr_batch_memory(arena, lane, slot) - (unsigned char *)arena->shared);
+    uint64_t offset = offset_of(arena, lane, slot);
     if (mr_batch_bytes(arena) > arena->limit_bytes || mr_memory_available_bytes() < wanted - before ||
         mr_segment_reserve_huge(arena->fd, arena->shared, "batches", offset + before, wanted - before)) {
         give_back(arena, lane, slot, before, wanted);

@@ -386,7 +386,7 @@ def test_sockets_that_do_not_block(millrace_bin: Path, store: Path) -> None:
         theirs.setblocking(False)
         command: list[str | Path] = [millrace_bin, "cp", "-q", "-", "gs://bucket/new"]
         with subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL) as process:
-            time.sleep(0.1)  # most often it finds nothing there yet
+            wait_for(lambda: "poll" in Path(f"/proc/{process.pid}/wchan").read_text(), "it does not wait")
             ours.sendall(data)
             ours.shutdown(socket.SHUT_WR)
             assert process.wait(DEADLINE_S) == 0

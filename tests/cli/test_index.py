@@ -340,6 +340,7 @@ def test_persistent_workers_take_the_loaded_listing(
     monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
     loader = loader_of("train", num_workers=1, persistent_workers=True)
     assert sum(len(batch) for batch in loader) == OBJECTS + 1
+    fresh = loader.state_dict()
     loader.load_state_dict(state)
     assert sum(len(batch) for batch in loader) == OBJECTS
     map_loader = millrace.DataLoader(millrace.MapDataset("train", transform=lambda lease: lease.name), batch_size=4)
@@ -362,8 +363,11 @@ def test_persistent_workers_take_the_loaded_listing(
     ds.load_state_dict(state)
     with pytest.raises(millrace.Error, match="a state of another one was loaded since"):
         list(bare)
-    again = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=1)
+    again = torch.utils.data.DataLoader(ds, batch_size=None, num_workers=1, persistent_workers=True)
     assert sum(len(batch) for batch in again) == OBJECTS
+    ds.use_listing(fresh["digest"])
+    with pytest.raises(millrace.Error, match="a state of another one was loaded since"):
+        list(again)
 
 
 def test_a_listing_that_is_gone_is_an_error_with_the_differences(

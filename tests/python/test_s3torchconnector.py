@@ -573,9 +573,9 @@ def test_lightning(stores: Stores) -> None:
     plugin.remove_checkpoint("s3://bucket/pl/a.ckpt")
     with pytest.raises(S3Exception):
         plugin.load_checkpoint("s3://bucket/pl/a.ckpt")
-    for name in ("model", "model/tokenizer.json", "parts/.metadata", "parts/__0_0.distcp"):
+    for name in ("model", "model/tokenizer.json", "parts/.metadata", "parts/__0_0.distcp", "left/a.distcp"):
         plugin.save_checkpoint({}, f"s3://bucket/pl/{name}")
-    for removed in ("model", "parts", ""):  # the reference's deletes one key: a folder with other things stays
+    for removed in ("model", "parts", "left", "model", ""):  # a folder with other things stays: one key is removed
         plugin.remove_checkpoint(f"s3://bucket/pl/{removed}".rstrip("/"))
     assert checkpoint.list("s3://bucket/pl/") == ["s3://bucket/pl/model/tokenizer.json"]
     with pytest.raises(ValueError, match="names no object"):

@@ -99,6 +99,14 @@ static int back(void *arg, uint64_t offset, uint64_t bytes)
     return -1;
 }
 
+/* Gives back what no lane needs. At the start too: a predecessor may have died just before it did. */
+static void trim(struct fetch_worker *f)
+{
+    uint64_t offset, bytes;
+    if (f->producer && mr_producer_trim(f->producer, &offset, &bytes))
+        mr_role_unback(&f->role, offset, bytes);
+}
+
 static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
 {
     struct fetch_worker *f = worker_of(role);
@@ -138,6 +146,7 @@ static int arena_mapped(struct mr_role *role, struct mr_msg_in *msg)
     f->early_count = 0;
     free(f->early);
     f->early = NULL;
+    trim(f);
     return 0;
 }
 
@@ -180,9 +189,7 @@ static void drop_lane(struct fetch_worker *f, uint64_t lane)
         mr_jobs_give_back(f->jobs, false);
     if (f->producer && !mr_producer_drop_lane(f->producer, (uint32_t)lane))
         return; /* a claim of ours is still in it: the supervisor repeats DROP_LANE */
-    uint64_t offset, bytes;
-    if (f->producer && mr_producer_trim(f->producer, &offset, &bytes))
-        mr_role_unback(&f->role, offset, bytes);
+    trim(f);
     mr_role_send(&f->role, MR_MSG_DROPPED, "lane", lane);
 }
 

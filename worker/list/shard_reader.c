@@ -8,7 +8,7 @@
 
 #define FIRST_BYTES  ((size_t)256 << 10)
 #define STREAM_BYTES ((size_t)1 << 20)
-#define HOP_BYTES    ((size_t)8 << 10)    /* a header, small members after it, and their headers */
+#define HOP_BYTES    ((size_t)12 << 10) /* a header, small members after it, and the end that tar fills up to 10 KiB */
 #define HOP_MIN      ((uint64_t)64 << 10) /* fewer bytes are read more cheaply than asked for by another request */
 #define SIDECAR_MAX  ((uint64_t)64 << 20) /* bytes: a million members */
 

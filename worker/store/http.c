@@ -34,7 +34,7 @@ static size_t on_read(char *to, size_t unit, size_t count, void *arg)
     struct mr_http_call *call = arg;
     size_t room = unit * count;
     call->moved_ns = call->http->now_ns; /* what was read before has been sent */
-    call->active_ns = call->moved_ns - call->started_ns;
+    call->active_ns = mr_http_ran_ns(call->http) - call->started_ran_ns;
     size_t put = 0;
     while (put < room && call->body_piece < call->body_count) {
         const struct mr_http_piece *piece = &call->body[call->body_piece];
@@ -300,6 +300,7 @@ struct mr_http_call *mr_http_start(struct mr_http *http, const struct mr_http_re
     call->collect_max = request->collect_max ? request->collect_max : COLLECT_MAX;
     call->received = call->body_length = 0;
     call->started_ns = call->moved_ns = http->now_ns;
+    call->started_ran_ns = call->first_ran_ns = mr_http_ran_ns(http);
     call->moved_received = 0;
     call->drip_end_ns = http->now_ns + request->drip_ms * MR_MILLISECOND_NS;
     call->first_ns = call->gap_ns = call->active_ns = 0;

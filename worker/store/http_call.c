@@ -36,6 +36,7 @@ void mr_http_head_line(struct mr_http_call *call, const char *line, size_t lengt
         if (call->first_ns == 0)
             moved(call); /* a head that arrives line by line, or repeatedly, is not progress */
         call->first_ns = call->http->now_ns - call->started_ns + 1; /* 0 means none */
+        call->first_ran_ns = mr_http_ran_ns(call->http);
         call->status = status;
         call->head_ended = false;
         memset(&call->headers, 0, sizeof call->headers);
@@ -182,6 +183,8 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
 {
     moved(call);
     int64_t body_ns = call->first_ns ? http->now_ns - call->started_ns - call->first_ns : 0;
+    bool drips = call->drip_end_ns > call->started_ns && body_ns > 0;
+    int64_t drip_ns = drips ? mr_http_ran_ns(http) - call->first_ran_ns : 0;
     struct mr_http_result result = {
         .code = code,
         .text = text,
@@ -194,7 +197,7 @@ void mr_http_finish(struct mr_http *http, struct mr_http_call *call, enum mr_cod
         .first_ns = call->first_ns,
         .gap_ns = call->gap_ns,
         .body_ns = body_ns > 0 ? body_ns : 0,
-        .active_ns = call->active_ns + (call->drip_end_ns > call->started_ns && body_ns > 0 ? body_ns : 0),
+        .active_ns = call->active_ns + drip_ns,
     };
     mr_http_trace_end(call);
     mr_http_call_deactivate(http, call);

@@ -67,8 +67,9 @@ struct mr_http_call {
     uint64_t collect_max, received;
     int64_t started_ns, moved_ns; /* when it last moved: see MR_HTTP_MOVE_BYTES */
     int64_t stall_limit_ns, first_limit_ns;
-    int64_t drip_end_ns;                 /* until then any byte moves it */
-    int64_t first_ns, gap_ns, active_ns; /* as in mr_http_result */
+    int64_t drip_end_ns;                  /* until then any byte moves it */
+    int64_t first_ns, gap_ns, active_ns;  /* as in mr_http_result */
+    int64_t started_ran_ns, first_ran_ns; /* mr_http_ran_ns at the start, and at the head of the response */
     uint64_t moved_received;
     int status;
     bool head_ended; /* the empty line after the header lines has come */

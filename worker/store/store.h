@@ -46,9 +46,9 @@ struct mr_store *mr_store_open(const struct mr_store_options *options);
 /* Cancels the store's calls. NULL is allowed. */
 void mr_store_close(struct mr_store *store);
 /* What the store was opened with. */
+enum mr_scheme mr_store_scheme(const struct mr_store *store);
 /* Whether it has answered a range with the whole object, as some proxies do. */
 bool mr_store_ignores_ranges(const struct mr_store *store);
-enum mr_scheme mr_store_scheme(const struct mr_store *store);
 /* For people: where requests go ("https://host"; file: "") and with which credentials. No secret. */
 void mr_store_describe(const struct mr_store *store, char *endpoint, size_t endpoint_size, char *credentials,
                        size_t credentials_size);

@@ -64,7 +64,7 @@ int mr_tool_wait(struct mr_tool *tool, bool *answered);
 int mr_tool_step(struct mr_tool *tool);
 /* The same; also returns once that descriptor is readable. */
 int mr_tool_step_or(struct mr_tool *tool, int fd);
-/* The next bytes of a file or pipe, which `what` names in the error: how many, 0 at the end, -1, also after a signal. */
+/* The next bytes of a file or pipe, which `what` names in the error: how many, 0 at the end, -1 (also: a signal). */
 ssize_t mr_tool_read(int fd, void *data, size_t size, const char *what);
 /* Writes all of it to a file or pipe, which `what` names in the error: 0, or -1, also after a signal. */
 int mr_tool_write(int fd, const void *data, uint64_t length, const char *what);

@@ -223,6 +223,8 @@ class Writer(_File):
                 self._failed = self._failed or self._cause(error)
                 self.abort()
             raise
+        if self._save is not None:  # by a signal handler, or another thread, since: it is watched
+            return self._save
         save = self._promised(ring, connection)
         try:
             _trace.trace("save", self._began, bytes=self._size, text=self.uri)

@@ -2,7 +2,7 @@
 
 A drop-in data set holds a data set of millrace's rather than being one: programs subclass it, and whatever they call
 their own attributes (batch_size, rank, _transform, ...) must change nothing here. What it needs has these names:
-_millrace, _listed, _is_planned.
+_millrace, _together, _listed, _is_planned.
 """
 
 from __future__ import annotations

@@ -116,6 +116,9 @@ class CheckpointIO(_Base):  # type: ignore[misc]
             raise failure
 
 
+PARTS = (".distcp", "/meta.pt")  # of torch's and Lightning's sharded checkpoints, beside .metadata
+
+
 def remove(place: str, missing_ok: bool = True) -> None:
     """Removes an object or a folder of objects, whichever is there."""
     file = local(place)
@@ -131,11 +134,19 @@ def remove(place: str, missing_ok: bool = True) -> None:
 
 
 def remove_only(place: str, missing_ok: bool = True) -> None:
-    """The same for an object of a bucket, or a checkpoint in parts. A folder that is none, by its .metadata, stays."""
+    """The same for an object of a bucket, or a checkpoint in parts: by its .metadata, or what an interrupted removal
+    has left of it. Another folder stays."""
     object_uri(place)
     try:
         store.remove(join(place, ".metadata"))
     except FileNotFoundError:
-        store.remove(place, missing_ok=missing_ok)
+        try:
+            store.remove(place)
+        except FileNotFoundError:
+            left = store.list(f"{place.rstrip('/')}/")
+            if left and all(name.endswith(PARTS) for name in left):
+                remove(place)
+            elif not missing_ok:
+                raise
     else:
         remove(place)

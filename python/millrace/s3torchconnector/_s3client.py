@@ -54,11 +54,12 @@ class _Looked:
     _head: Callable[[], HeadObjectResult] | None = None
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _LOOKED_UP and self._head is not None:
-            found = self._head()
-            self._head = None
+        head = self._head if name in _LOOKED_UP else None
+        if head is not None:
+            found = head()
             for each in _LOOKED_UP:
                 setattr(self, each, getattr(found, each))
+            self._head = None  # last: other threads look it up too until then
         return super().__getattribute__(name)
 
 
@@ -168,7 +169,7 @@ class S3Client:
         construct = reader_constructor or S3ReaderConstructor.default()
         stream = ObjectStream(self, bucket, key)
         if type(object_info) is ObjectInfo and not object_info.etag:
-            object_info = LookedInfo(key, size=object_info.size)
+            object_info = LookedInfo(**vars(object_info))
             object_info._head = functools.partial(self.head_object, bucket, key)
         info = stream.head if object_info is None else Known(object_info)
         return construct(bucket=bucket, key=key, get_object_info=info, get_stream=stream)
