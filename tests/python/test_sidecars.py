@@ -137,7 +137,7 @@ def test_members_are_taken_from_sidecars(
     assert indexed.samples(monkeypatch) == samples
     assert indexed.about["objects"] == plain.about["objects"] and indexed.about["bytes"] == plain.about["bytes"]
     if size > 100_000:
-        assert plain.requests > SHARDS * SAMPLES * 0.7
+        assert plain.requests > SHARDS * SAMPLES * 0.6  # those of less than 12 KiB come with the header before them
         # A shard: looked up, its first window, its sidecar (looked up, read), its middle member, its last one and what
         # follows; and one look-up of the other kind.
         assert indexed.requests <= SHARDS * 7 + 1, indexed.log
