@@ -97,7 +97,11 @@ class Dataset(Reported):
         saved index. A state's is loaded with it, but after a sampler was made: one that knows how many objects there
         are, or which, is made after this. DataLoader workers of torch's that live on do not follow: make a new loader.
         ChangedError, which says what has changed, where it is gone."""
-        self._source.use_listing(_arguments.digest("digest", digest))
+        if self._source.use_listing(_arguments.digest("digest", digest)):
+            self._listing_changed()
+
+    def _listing_changed(self) -> None:
+        """What lies beside the source and is of the listing before."""
 
     def _delivered(self, lease: Lease) -> Any:
         """What a transform gets, through the transform."""

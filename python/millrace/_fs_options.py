@@ -40,14 +40,14 @@ def check_store(options: Mapping[str, Any]) -> None:
             )
 
 
-def check_version(uri: str, options: Mapping[str, Any]) -> None:
+def check_version(uri: object, options: Mapping[str, Any]) -> None:
     """TypeError for what would choose a version: there is the newest alone."""
     for name in _VERSION:
         if options.get(name) is not None:
             raise TypeError(f"{uri}: millrace's file systems read the newest version of an object, and take no {name}")
 
 
-def check_content(uri: str, options: Mapping[str, Any]) -> None:
+def check_content(uri: object, options: Mapping[str, Any]) -> None:
     """TypeError for what would be kept with a new object: headers, or boto3's arguments (ServerSideEncryption)."""
     for name, value in options.items():
         if value is not None and (name in _CONTENT or name[:1].isupper()):

@@ -147,19 +147,14 @@ class IterableDataset(Dataset):
             self._is_own_place = True  # by torchdata's loader, in whose process the data set has another listing
             return
         if self._source.number != before:
-            self._leave_workers()
+            self._listing_changed()
         self._source.put_loop(self._handed_key(), self._loop(self.batch_size or 1))
 
-    def use_listing(self, digest: str) -> None:
-        before = self._source.number
-        super().use_listing(digest)
-        if self._source.number != before:
-            self._leave_workers()
-
-    def _leave_workers(self) -> None:
-        """Workers that live on read the listing before, and are told so."""
-        self._source.put_loop(self._handed_key(), LISTING_LEFT)
-        self._key = HandedKey()
+    def _listing_changed(self) -> None:
+        """Workers that live on read the listing before, and are told so; by none of themselves."""
+        if _torch.worker() is None:
+            self._source.put_loop(self._handed_key(), LISTING_LEFT)
+            self._key = HandedKey()
 
     def _handed_key(self) -> str:
         return self._key.of(in_worker=_torch.worker() is not None)

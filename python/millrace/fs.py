@@ -137,7 +137,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def exists(self, path: str, **kwargs: Any) -> bool:
         """PermissionError and millrace.Error are raised: no answer is not False."""
-        check_version(self._uri(path), kwargs)
+        check_version(path, kwargs)
         try:
             self.info(path)
         except FileNotFoundError:
@@ -345,7 +345,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
         """The bytes of an object; or of many, by name, all in flight together."""
-        check_version(str(path), kwargs)
+        check_version(path, kwargs)
         with self._collect():
             paths = self.expand_path(path, recursive=recursive)
             folders = self._batch.folders
@@ -364,7 +364,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         on_error="raise". Each object is looked up once."""
         if not isinstance(paths, list):
             raise TypeError(f"paths is a list, not {type(paths).__name__}")
-        check_version(str(paths), kwargs)
+        check_version(paths, kwargs)
         count = len(paths)
         starts = list(starts) if isinstance(starts, Iterable) else [starts] * count
         ends = list(ends) if isinstance(ends, Iterable) else [ends] * count
@@ -398,7 +398,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         self, rpath: str, lpath: Any = None, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: Any
     ) -> None:
         """One object to a local file, which is there whole or not at all; or into an open one."""
-        check_version(self._uri(rpath), kwargs)
+        check_version(rpath, kwargs)
         outfile = lpath if outfile is None and isfilelike(lpath) else outfile
         if outfile is not None:
             with open_file(self._uri(rpath)) as file:
@@ -419,7 +419,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """Objects, patterns or folders to local files, all in flight together."""
-        check_version(str(rpath), kwargs)
+        check_version(rpath, kwargs)
         with self._collect() as pairs:
             super().get(rpath, lpath, recursive=recursive, maxdepth=maxdepth, **kwargs)
             folders = self._batch.folders
@@ -512,7 +512,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """One object, through this machine (`millrace cp`); of a folder nothing."""
-        check_content(self._uri(path2), kwargs)
+        check_content(path2, kwargs)
         if self._batch.pairs is not None:
             self._batch.pairs.append((path1, path2))
             return
@@ -527,7 +527,7 @@ class FileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **kwargs: Any) -> None:
         """copy(), and once all of it is there, rm() of what was copied; what has the new name already stays."""
-        check_content(str(path2), kwargs)
+        check_content(path2, kwargs)
         pairs = self._copies(path1, path2, recursive=recursive, maxdepth=maxdepth)
         self._run(COPIED_AT_ONCE, self._copy_or_look, pairs, DEFAULT_CALLBACK)
         given = [path1] if isinstance(path1, (str, os.PathLike)) else list(path1)

@@ -378,8 +378,8 @@ void mr_batch_recover(struct mr_batch_arena *arena, uint32_t lane)
 {
     for (uint32_t i = 0; i < arena->slots; i++) {
         struct mr_batch_slot *line = mr_batch_slot_at(arena, lane, i);
-        uint64_t claim = atomic_load_explicit(&line->claim, memory_order_relaxed),
-                 extent = mr_batch_extent(arena, lane, i);
+        uint64_t extent = mr_batch_extent(arena, lane, i);
+        uint64_t claim = atomic_load_explicit(&line->claim, memory_order_relaxed);
         /* It died while it grew: the pages first, or they would be there and count nowhere. */
         give_back(arena, lane, i, extent, claim < arena->slot_bytes ? claim : arena->slot_bytes);
         atomic_store_explicit(&line->claim, extent, memory_order_relaxed);

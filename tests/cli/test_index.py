@@ -202,6 +202,12 @@ def test_a_listing_from_the_future(serve: StartServe, folder: Path, tmp_path: Pa
 # ---- resume ----
 
 
+def connected(server: Supervisor, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """The data sets of this process are that one's from here on."""
+    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    return server
+
+
 def loader_of(uri: str, **arguments: Any) -> Any:
     return millrace.DataLoader(
         millrace.IterableDataset(uri, shuffle=True, transform=lambda lease: lease.name), batch_size=4, **arguments
@@ -212,8 +218,7 @@ def test_a_resume_sees_the_listing_of_its_state(
     serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_config(tmp_path / "c.toml", f"file://{folder}/")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     loader = loader_of("train")
     whole = [name for batch in loader for name in batch]
     loader = loader_of("train")
@@ -225,8 +230,7 @@ def test_a_resume_sees_the_listing_of_its_state(
     server.stop()
 
     (folder / "zzz").write_bytes(b"grown")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     for workers in (0, 2):
         loader = loader_of("train", num_workers=workers)
         loader.load_state_dict(state)
@@ -246,8 +250,7 @@ def test_samplers_and_the_listing_of_a_state(
     from torch.utils.data.distributed import DistributedSampler
 
     config = write_config(tmp_path / "c.toml", f"file://{folder}/")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     made: Any = {
         "all": lambda ds: RandomSampler(ds),
         "rank": lambda ds: DistributedSampler(ds, 1, 0),
@@ -275,8 +278,7 @@ def test_samplers_and_the_listing_of_a_state(
     server.stop()
 
     (folder / "0").write_bytes(b"grown")  # the first of the names
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     for kind, state in states.items():
         loader = begin(kind)
         if kind != "all":
@@ -303,8 +305,7 @@ def test_torchdatas_loader_and_the_listing_of_a_state(
         return StatefulDataLoader(ds, batch_size=None, num_workers=workers, collate_fn=list)
 
     config = write_config(tmp_path / "c.toml", f"file://{folder}/")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     loader = begin()
     steps = iter(loader)
     begun = [name for _ in range(2) for name in next(steps)]
@@ -315,8 +316,7 @@ def test_torchdatas_loader_and_the_listing_of_a_state(
     server.stop()
 
     (folder / "zzz").write_bytes(b"grown")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     loader = begin()
     loader.load_state_dict(state)
     names = begun + [name for batch in loader for name in batch]
@@ -330,14 +330,12 @@ def test_persistent_workers_take_the_loaded_listing(
     serve: StartServe, folder: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = write_config(tmp_path / "c.toml", f"file://{folder}/")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     state = loader_of("train").state_dict()
     wait_for(lambda: cached(cache), "not cached")
     server.stop()
     (folder / "zzz").write_bytes(b"grown")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     loader = loader_of("train", num_workers=1, persistent_workers=True)
     assert sum(len(batch) for batch in loader) == OBJECTS + 1
     fresh = loader.state_dict()
@@ -380,8 +378,7 @@ def test_a_listing_that_is_gone_is_an_error_with_the_differences(
     server.stop()
     (folder / "005").unlink()
     (folder / "new").write_bytes(b"later")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     loader = loader_of("train")
     state = {"digest": "0123456789abcdef" * 4, "seed": 0, "epoch": 0, "cursor": 0}
     with pytest.raises(millrace.ChangedError, match="another listing") as caught:
@@ -403,8 +400,7 @@ def test_a_resume_from_the_index_of_the_data_set(
     server.stop()
     shutil.rmtree(cache, ignore_errors=True)
     (folder / "zzz").write_bytes(b"grown")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     loader = loader_of("train")
     loader.load_state_dict({"digest": digest, "seed": 0, "epoch": 0, "cursor": 0})
     assert sum(len(batch) for batch in loader) == OBJECTS
@@ -421,8 +417,7 @@ def test_another_loader_of_the_data_set_loads_an_older_listing(
     wait_for(lambda: len(cached(cache)) == 1, "not cached")
     server.stop()
     (folder / "zzz").write_bytes(b"grown")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     ds = millrace.MapDataset("train")
     train = millrace.DataLoader(ds, batch_size=4, shuffle=True, num_workers=workers, collate_fn=len)
     other = millrace.DataLoader(ds, batch_size=4, collate_fn=len)
@@ -445,14 +440,12 @@ def test_a_resume_over_an_explicit_list(
     config = tmp_path / "c.toml"
     config.write_text('[memory]\narena_bytes = "8MiB"\n')
     uris = [f"file://{folder}/{i:03}" for i in range(8)]
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     state = millrace.IterableDataset.from_objects(uris, shuffle=True, batch_size=2).state_dict()
     wait_for(lambda: cached(cache), "not cached")
     server.stop()
     (folder / "003").write_bytes(b"replaced")
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    server = connected(serve(config), monkeypatch)
     dataset = millrace.IterableDataset.from_objects(uris, shuffle=True, batch_size=2)
     assert dataset.digest != state["digest"]
     dataset.load_state_dict(state)
@@ -464,8 +457,7 @@ def test_a_resume_over_an_explicit_list(
 def test_too_many_uris_say_what_to_do(
     serve: StartServe, config: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = serve(config)
-    monkeypatch.setenv("MILLRACE_SOCKET", str(server.socket))
+    connected(serve(config), monkeypatch)
     with pytest.raises(ValueError, match="from_objects"):
         millrace.MapDataset([f"gs://bucket/a/long/way/down/{i}" for i in range(5000)])
 

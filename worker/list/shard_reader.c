@@ -173,16 +173,15 @@ static int end_shard(struct mr_shard_reader *r)
     uint64_t window_end = r->start + r->length;
     if (!r->past_end && end_sample(r) != 0)
         return -1;
-    bool more = !r->tar.unended && more_follows(r);
-    if (!r->tar.unended && !more && !r->past_end && window_end < shard->size) {
+    if (r->tar.unended) {
+        mr_shards_warn(r->shards, shard,
+                       "it ends without the blocks of zeros that end an archive: was it written whole?", "");
+    } else if (more_follows(r)) {
+        mr_shards_warn(r->shards, shard, "there is more behind the end of its archive, which is left out", "");
+    } else if (!r->past_end && window_end < shard->size) {
         r->past_end = true; /* zeros up to here, as tar fills its last block with: what is behind them? */
         return shard_reader_ask(r, window_end, FIRST_BYTES);
     }
-    if (r->tar.unended)
-        mr_shards_warn(r->shards, shard,
-                       "it ends without the blocks of zeros that end an archive: was it written whole?", "");
-    else if (more)
-        mr_shards_warn(r->shards, shard, "there is more behind the end of its archive, which is left out", "");
     return finish_shard(r);
 }
 

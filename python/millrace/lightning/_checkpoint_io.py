@@ -142,11 +142,11 @@ def remove_only(place: str, missing_ok: bool = True) -> None:
     except FileNotFoundError:
         try:
             store.remove(place)
+            return
         except FileNotFoundError:
             left = store.list(f"{place.rstrip('/')}/")
-            if left and all(name.endswith(PARTS) for name in left):
-                remove(place)
-            elif not missing_ok:
-                raise
-    else:
-        remove(place)
+            if not left or not all(name.endswith(PARTS) for name in left):
+                if not missing_ok:
+                    raise
+                return
+    store.remove(place, recursive=True, missing_ok=True)

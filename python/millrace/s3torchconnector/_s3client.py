@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from .. import _file, _supervisor
 from .._connection import Connection, connect
@@ -71,6 +71,9 @@ class LookedHead(_Looked, HeadObjectResult):
     """Of an object whose size a reader knows."""
 
 
+_Kind = TypeVar("_Kind", bound=_Looked)
+
+
 @dataclass
 class ListObjectResult:
     """A page of a listing."""
@@ -106,9 +109,12 @@ class ObjectStream:
     def head(self) -> HeadObjectResult:
         """get_object_info of an object that is not known."""
         with errors:
-            found = LookedHead(size=self._opened().size)
-        found._head = functools.partial(self._client.head_object, self._bucket, self._key)
-        return found
+            return self.looked_up(LookedHead(size=self._opened().size))
+
+    def looked_up(self, info: _Kind) -> _Kind:
+        """The same, which asks for what it does not know."""
+        info._head = functools.partial(self._client.head_object, self._bucket, self._key)
+        return info
 
     def __call__(self, start: int | None = None, end: int | None = None) -> Iterator[bytes]:
         with errors:
@@ -168,10 +174,7 @@ class S3Client:
         """A reader. No request is made before it is read."""
         construct = reader_constructor or S3ReaderConstructor.default()
         stream = ObjectStream(self, bucket, key)
-        if type(object_info) is ObjectInfo and not object_info.etag:
-            object_info = LookedInfo(**vars(object_info))
-            object_info._head = functools.partial(self.head_object, bucket, key)
-        info = stream.head if object_info is None else Known(object_info)
+        info = stream.head if object_info is None else Known(object_info, stream)
         return construct(bucket=bucket, key=key, get_object_info=info, get_stream=stream)
 
     def put_object(self, bucket: str, key: str, storage_class: str | None = None) -> S3Writer:
@@ -243,12 +246,14 @@ class S3Client:
 
 
 class Known:
-    """get_object_info of an object that was listed."""
+    """get_object_info of an object that was listed. Readers of this package, to which the size is enough, take info."""
 
-    def __init__(self, info: Any) -> None:
-        self.info = info
+    def __init__(self, info: Any, stream: ObjectStream) -> None:
+        self.info, self._stream = info, stream
 
     def __call__(self) -> Any:
+        if type(self.info) is ObjectInfo and not self.info.etag:
+            self.info = self._stream.looked_up(LookedInfo(**vars(self.info)))
         return self.info
 
 
