@@ -57,6 +57,11 @@ class Cloud(http.server.ThreadingHTTPServer):
         self.seen: list[tuple[str, dict[str, str], dict[str, str]]] = []  # path, headers, form or JSON
         self.held: set[str] = set()  # paths whose next request is answered only after 13 s, or at `released`
         self.released = threading.Event()
+        self.turned_away = 0  # so many more connections are closed at once
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        self.turned_away -= 1
+        return self.turned_away < 0
 
     @property
     def host(self) -> str:
@@ -155,7 +160,7 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture(autouse=True)
 def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "GCE_")):
+        if name.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "GCE_", "KUBERNETES_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "gcloud"))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
@@ -610,6 +615,13 @@ def test_the_first_probe_of_a_silent_metadata_server(cloud: Cloud, tmp_path: Pat
     works(cloud, tmp_path, NO_GCE_CHECK="false", GCE_METADATA_HOST=cloud.host)
     cloud.released.set()
     assert len(cloud.asked("/")) >= 2  # the first one was given up after 3 s, long before its answer
+
+
+def test_a_pod_is_there_before_its_metadata_server(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.turned_away = 3
+    assert "no metadata server" in run(cloud, tmp_path, NO_GCE_CHECK="false", GCE_METADATA_HOST=cloud.host).stderr
+    cloud.turned_away = 4
+    works(cloud, tmp_path, NO_GCE_CHECK="false", GCE_METADATA_HOST=cloud.host, KUBERNETES_SERVICE_HOST="10.0.0.1")
 
 
 def test_no_metadata_server(cloud: Cloud, tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ void mr_auth_call_init(struct mr_auth_call *call, struct mr_http *http, const ch
     call->method = method;
     call->tries = TRIES;
     call->timeout_ms = TIMEOUT_MS;
+    call->patient_until = 0;
     call->direct = false;
     call->line_count = call->failures = 0;
     mr_text_puts(&call->url, url);
@@ -247,14 +248,15 @@ static void on_done(void *arg, const struct mr_http_result *http)
                                     .headers = http->headers,
                                     .body = call->answer,
                                     .length = call->answer_length};
-    if (mr_auth_worth_a_repeat(&answer) && ++call->failures < call->tries) {
+    int64_t now = mr_clock_mono_ns();
+    if (mr_auth_worth_a_repeat(&answer) && (++call->failures < call->tries || now < call->patient_until)) {
         uint64_t wait = (uint64_t)WAIT_MS << (call->failures - 1);
         wait = wait / 2 + mr_random64() % (wait / 2 + 1);
         if (wait < answer.headers.retry_after_ms)
             wait = answer.headers.retry_after_ms;
         if (wait > WAIT_MAX_MS)
             wait = WAIT_MAX_MS;
-        mr_http_timer_set(call->http, &call->timer, mr_clock_mono_ns() + (int64_t)wait * MR_MILLISECOND_NS);
+        mr_http_timer_set(call->http, &call->timer, now + (int64_t)wait * MR_MILLISECOND_NS);
         return;
     }
     call->done(call, &answer);

@@ -30,16 +30,17 @@ struct mr_auth_call {
     struct mr_text url, body; /* body of a GET: not sent */
     struct mr_text lines;     /* each with its NUL */
     unsigned line_count, tries, failures;
-    unsigned timeout_ms; /* of one try */
-    bool direct;         /* bypasses any proxy */
+    unsigned timeout_ms;   /* of one try */
+    int64_t patient_until; /* monotonic, ns: until then it is repeated however often it has failed */
+    bool direct;           /* bypasses any proxy */
     char *answer;
     size_t answer_length;
     void (*done)(struct mr_auth_call *call, struct mr_auth_answer *answer);
     void *arg;
 };
 
-/* Also for the next request of the same call: what it held is overwritten. Sets tries and timeout_ms to their defaults,
- * to be changed before it is sent. */
+/* Also for the next request of the same call: what it held is overwritten. Sets tries, timeout_ms and
+ * patient_until to their defaults, to be changed before it is sent. */
 void mr_auth_call_init(struct mr_auth_call *call, struct mr_http *http, const char *method, const char *url);
 /* "Name: value" */
 void mr_auth_call_line(struct mr_auth_call *call, const char *name, const char *value);

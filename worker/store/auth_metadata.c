@@ -1,15 +1,19 @@
 /*
  * auth_metadata.c - the metadata server of a machine in Google's cloud
  * (https://cloud.google.com/compute/docs/metadata/overview). It is probed until it has responded once: 3 tries of 3 s.
+ * GKE's takes connections only some seconds after a pod has started, and refuses them before: in a pod it is probed for
+ * at least 10 s (https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity, "Limitations").
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "worker/store/auth_impl.h"
 
 #define PROBE_MS    3000
 #define PROBE_TRIES 3
+#define PROBE_POD_S 10
 #define TOKEN_PATH  "/computeMetadata/v1/instance/service-accounts/default/token?scopes="
 
 struct metadata {
@@ -28,6 +32,8 @@ static int send(struct metadata *metadata, const char *path, const char *encode,
     if (!metadata->there) {
         call->tries = PROBE_TRIES;
         call->timeout_ms = PROBE_MS;
+        if (mr_auth_env("KUBERNETES_SERVICE_HOST"))
+            call->patient_until = mr_clock_mono_ns() + PROBE_POD_S * MR_SECOND_NS;
     }
     mr_text_puts(&call->url, metadata->host);
     mr_text_puts(&call->url, path);
