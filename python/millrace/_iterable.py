@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from . import _arguments, _shuffle, _torch
+from . import _accelerate, _arguments, _shuffle, _torch
 from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error
@@ -109,6 +109,7 @@ class IterableDataset(Dataset):
             self._log_single(worker)
         try:
             loop = self._loop(self.batch_size or 1)
+            _accelerate.refuse_to_divide(loop.world)
             self._agree_on_order(loop)
             key, self._is_own_place = None if self._is_own_place else self._handed_key(), False
             stream = self._stream(key, loop, self._tail)
@@ -160,7 +161,9 @@ class IterableDataset(Dataset):
         return self._key.of(in_worker=_torch.worker() is not None)
 
     def _pickled(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pickled_in": (os.getpid(), *self._rank()), "_copied": self._pickled_in}
+        rank, world = self._rank()
+        _accelerate.refuse_to_divide(world)  # for workers that are not forked
+        return {**self.__dict__, "_pickled_in": (os.getpid(), rank, world), "_copied": self._pickled_in}
 
     def _unpickle(self, state: dict[str, Any]) -> None:
         original = state.pop("_copied")

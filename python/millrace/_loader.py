@@ -14,7 +14,7 @@ import torch.utils.data
 from torch.utils.data import RandomSampler, SequentialSampler, default_collate
 from torch.utils.data._utils.collate import default_convert
 
-from . import _arguments, _shuffle, _timing, _torch, _trace
+from . import _accelerate, _arguments, _shuffle, _timing, _torch, _trace
 from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
 from ._draws import Draws
@@ -37,7 +37,7 @@ _MAY_BE_SET |= {"prefetch_factor", "pin_memory_device"}
 WINDOW = 256  # what to announce ahead for; the configuration's default of lanes.window
 
 
-class DataLoader(torch.utils.data.DataLoader[Any]):
+class DataLoader(_accelerate.Preparable, torch.utils.data.DataLoader[Any]):
     """torch's DataLoader for millrace's data sets, with state_dict, load_state_dict and set_epoch.
 
     The order depends on (digest, seed, epoch) alone. The state records what the loop has been given, and serves any
@@ -54,7 +54,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     own; in place of pin_memory. ValueError or RuntimeError where there is no such device.
     """
 
-    dataset: Any  # the data set that was given, IterableDataset or MapDataset
     _millrace_moves_batches = True  # transport() has nothing to do
     _warned_of_trainer = False
 
@@ -159,7 +158,13 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __iter__(self) -> Any:
         self._end_useless_workers()
-        return _Iteration(self._batch_source, self._inner, self._meter, self._epochs)
+        if not self._is_prepared:
+            return _Iteration(self._batch_source, self._inner, self._meter, self._epochs)
+        if isinstance(self._batch_source, _Planned):
+            _accelerate.refuse_mesh(self._batch_source.rank())
+        move = _accelerate.mover(self)
+        iteration = _Iteration(self._batch_source, self._inner, self._meter, self._epochs, move)
+        return _accelerate.PreparedIteration(self, iteration)
 
     def __len__(self) -> int:
         return self._batch_source.steps()
@@ -269,8 +274,15 @@ def refuse(condition: bool, text: str) -> None:
 class _Iteration(Iterator[Any]):
     """One pass: counts what the loop is given, in the main process only."""
 
-    def __init__(self, source: _BatchSource, inner: Transported, meter: _timing.LoopMeter, epochs: Epochs) -> None:
-        self._batch_source, self._meter, self._epochs = source, meter, epochs
+    def __init__(
+        self,
+        source: _BatchSource,
+        inner: Transported,
+        meter: _timing.LoopMeter,
+        epochs: Epochs,
+        move: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._batch_source, self._meter, self._epochs, self._move = source, meter, epochs, move
         self._serial = source.progress.begin()
         if source.progress.cursor > 0:
             source.check_listing()
@@ -291,6 +303,10 @@ class _Iteration(Iterator[Any]):
         if self._steps is None:
             raise TypeError("the sampler has no length")
         return self._steps - self._step
+
+    def is_over(self) -> bool:
+        """The loop has the last batch. False where a sampler has no length."""
+        return self._step == self._steps
 
     def __next__(self) -> Any:
         if self._batches is None:
@@ -319,6 +335,8 @@ class _Iteration(Iterator[Any]):
                 batch = timed.open()
             self._meter.take(asked, timed.times, timed.arrived)
             del timed
+            if self._move is not None:
+                batch = self._move(batch)
             self._step += 1
             progress.give(self._batch_source.cursor_after(self._step - 1))  # last: what is counted is returned
         except StopIteration:
@@ -461,6 +479,10 @@ class _BatchSource:
     def cursor_after(self, step: int) -> int:
         raise NotImplementedError
 
+    def samples_since(self, cursor: int) -> int:
+        """How many different ones all ranks together were given since; -1: not known."""
+        return -1
+
     def set_epoch(self, epoch: int) -> None:
         self.progress.set_epoch(epoch)
 
@@ -515,6 +537,9 @@ class _Planned(_BatchSource):
     def cursor_after(self, step: int) -> int:
         assert self._plan is not None
         return self._plan.cursor_after(step)
+
+    def samples_since(self, cursor: int) -> int:
+        return self.progress.cursor - cursor
 
     def state(self) -> dict[str, Any]:
         state = self.progress.state(self._dataset.digest, self._shuffle.blocks(self._dataset._source.index()))
