@@ -36,6 +36,7 @@ class Cloud(http.server.ThreadingHTTPServer):
         self.script: dict[str, list[tuple[int, Any]]] = {}  # path -> answers before the good one
         self.seen: list[tuple[str, str, dict[str, str], dict[str, str]]] = []  # method, path, headers, form
         self.silent = threading.Event()  # set: the metadata service takes a PUT and says nothing
+        self.only_v2 = False  # of the metadata service
         self.over = threading.Event()
 
     @property
@@ -81,6 +82,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if cloud.silent.is_set():
                 cloud.over.wait(60)
             self.say(200, "session-of-imds")
+        elif path.startswith("/latest/meta-data/") and cloud.only_v2 and "x-aws-ec2-metadata-token" not in headers:
+            self.say(401, "")
         elif path == "/latest/meta-data/iam/security-credentials/":
             self.say(200, "the-role")
         elif path == "/latest/meta-data/iam/security-credentials/the-role":

@@ -1,5 +1,5 @@
 /* aws_keys.c - prints the AWS keys and settings that millrace takes here, as JSON: test_aws_credentials.py compares them
- * with botocore's. Arguments: "settings" or "keys", and a profile; or "ini" and files, of which it prints the values. */
+ * with botocore's. Arguments: "settings" or "keys", a profile and a region; or "ini" and files, of which it prints the values. */
 #include <stdio.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "ini") == 0)
         return print_ini(argc - 2, argv + 2);
-    struct mr_aws_options options = {.profile = argc > 2 ? argv[2] : NULL};
+    struct mr_aws_options options = {.profile = argc > 2 ? argv[2] : NULL, .region = argc > 3 ? argv[3] : NULL};
     struct mr_http *http = mr_http_new(&(struct mr_http_options){.proxy = NULL});
     struct mr_text text = {0};
     if (argc < 2 || !http)

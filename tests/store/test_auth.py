@@ -394,6 +394,7 @@ def test_external_account_executable(cloud: Cloud, tmp_path: Path) -> None:
     assert "GOOGLE_EXTERNAL_ACCOUNT_INTERACTIVE=0" in lines
     assert f"GOOGLE_EXTERNAL_ACCOUNT_IMPERSONATED_EMAIL={EMAIL}" in lines
     assert f"GOOGLE_EXTERNAL_ACCOUNT_OUTPUT_FILE={output}" in lines
+    assert "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES=1" in lines  # of ours: a wrapper may be a client of Google's too
     assert lines[-1] == "two words"
     seen.unlink()
     works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path, **allow)  # output_file is still good
@@ -401,9 +402,22 @@ def test_external_account_executable(cloud: Cloud, tmp_path: Path) -> None:
     output.write_text(response(expiration_time=1))
     works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path, **allow)
     assert seen.exists()
+    seen.unlink()
+    output.write_text(response(expiration_time=None))  # of nobody knows when
+    works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path, **allow)
+    assert seen.exists()
     assert {body["subject_token"] for _, body in cloud.asked("/sts")} == {"subject-token-of-a-file"}
     refused = run(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path)
     assert refused.returncode != 0 and "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES=1" in refused.stderr
+
+
+def test_what_an_executable_may_leave_out(cloud: Cloud, tmp_path: Path) -> None:
+    """As Google's own clients take it: id_token for jwt, and no end where it prints its answer."""
+    answer = response(token_type="urn:ietf:params:oauth:token-type:id_token", expiration_time=None)
+    program = executable(tmp_path, f"echo '{answer}'")
+    source = {"command": f'"{program}"', "output_file": str(tmp_path / "output")}
+    path = write(tmp_path, external(cloud, {"executable": source}))
+    works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path, GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES="1")
 
 
 @pytest.mark.parametrize(

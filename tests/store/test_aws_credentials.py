@@ -20,7 +20,7 @@ import botocore.tokens
 import pytest
 
 from tests.conftest import BIN
-from tests.store.aws_cases import BROKEN, CONTAINER, ENV, FILE, IMDS, LEGACY, OTHER, SAME, SSO, Case
+from tests.store.aws_cases import BROKEN, CONTAINER, ENV, FILE, IMDS, LEGACY, OTHER, SAME, SSO, Case, role
 from tests.store.aws_cloud import ROLE, SECRETS, Cloud, ends, sts_error
 
 PROGRAM = BIN / "millrace-test-aws-keys"
@@ -93,10 +93,9 @@ def set_up(case: Case, cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch
         login(home, "https://s")
 
 
-def ours(profile: str = "", what: str = "keys") -> dict[str, Any]:
-    done = subprocess.run(
-        [PROGRAM, what, *([profile] if profile else [])], capture_output=True, text=True, timeout=100, check=True
-    )
+def ours(profile: str = "", what: str = "keys", region: str = "") -> dict[str, Any]:
+    arguments = [*([profile] if profile else []), *([region] if region else [])]
+    done = subprocess.run([PROGRAM, what, *arguments], capture_output=True, text=True, timeout=100, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
@@ -325,6 +324,11 @@ def test_instance_does_not_answer(cloud: Cloud, home: Path, monkeypatch: pytest.
     """As in a container where the hop limit is 1: there is a connection, and no answer comes through it."""
     set_up(Case("", environment={**IMDS, "AWS_METADATA_SERVICE_TIMEOUT": "1"}), cloud, home, monkeypatch)
     cloud.silent.set()
+    assert ours()["access_key"] == "ASIAIMDS" == (botocores() or {})["access_key"]  # by version 1
+    cloud.only_v2 = True
+    assert "--http-put-response-hop-limit 2" in ours()["error"]
+    cloud.only_v2 = False
+    monkeypatch.setenv("AWS_EC2_METADATA_V1_DISABLED", "true")
     assert "--http-put-response-hop-limit 2" in ours()["error"]
 
 
@@ -391,11 +395,30 @@ def test_container_fails(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_file_that_cannot_be_read(cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its default place it is left out, as in a container whose HOME is another user's; a named one is an error."""
+    file = home / ".aws" / "credentials"
+    file.mkdir()
+    why = f"{file} cannot be read: Is a directory"
+    for text in (ours()["error"], ours("x")["error"]):
+        assert text.startswith(f"{why}: ")
     set_up(Case("", environment=ENV), cloud, home, monkeypatch)
-    (home / ".aws" / "credentials").mkdir()
+    assert ours()["access_key"] == "AKIAENV" == (botocores() or {})["access_key"]
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     text = ours()["error"]
-    assert f"{home}/.aws/credentials cannot be read: Is a directory" in text
-    assert "AWS_SHARED_CREDENTIALS_FILE" in text
+    assert why in text and "AWS_SHARED_CREDENTIALS_FILE" in text
+
+
+def test_a_role_s_keys_are_of_the_region_that_is_configured(
+    cloud: Cloud, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of the global STS are not valid in regions that are off by default, nor in China."""
+    case = Case("", config=f"[default]\n{role('r', 'source_profile = b')}[profile b]\n{FILE}")
+    set_up(case, cloud, home, monkeypatch)
+    for region, signed_for in (("", "us-east-2"), ("cn-north-1", "cn-north-1")):
+        cloud.seen.clear()
+        assert ours("default", region=region)["access_key"] == "ASIAr"
+        (asked,) = [headers["authorization"] for _, _, headers, form in cloud.seen if "Action" in form]
+        assert f"/{signed_for}/sts/aws4_request" in asked
 
 
 def test_chosen_profile_is_missing(home: Path) -> None:

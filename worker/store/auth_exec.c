@@ -7,14 +7,15 @@
 #include "base/error.h"
 #include "worker/store/auth_impl.h"
 
+#define TYPE           "urn:ietf:params:oauth:token-type:"
 #define TIMEOUT_MS     30000
 #define TIMEOUT_MIN_MS 5000
 #define TIMEOUT_MAX_MS 120000
 
 /* ---- the answer ---- */
 
-/* The token in text, which is overwritten, or NULL with mr_error. */
-static const char *auth_exec_parse(const struct mr_auth_file *file, char *text, size_t length, bool from_file)
+/* The token in text, which is overwritten, or NULL with mr_error. cached: of an earlier run. */
+static const char *auth_exec_parse(char *text, size_t length, bool cached)
 {
     struct mr_auth_member members[] = {{"version", NULL},  {"success", NULL},       {"token_type", NULL},
                                        {"id_token", NULL}, {"saml_response", NULL}, {"expiration_time", NULL},
@@ -37,23 +38,25 @@ static const char *auth_exec_parse(const struct mr_auth_file *file, char *text, 
         return NULL;
     }
     const char *type = members[2].value;
-    if (!type || strcmp(type, file->subject_token_type) != 0) {
-        mr_error_set(MR_E_DENIED, "the credentials executable gives a token of type %.80s; subject_token_type is %.80s",
-                     type ? type : "(none)", file->subject_token_type);
+    bool is_saml = type && strcmp(type, TYPE "saml2") == 0;
+    if (!is_saml && (!type || (strcmp(type, TYPE "jwt") != 0 && strcmp(type, TYPE "id_token") != 0))) {
+        mr_error_set(MR_E_DENIED,
+                     "the credentials executable gives a token of type %.80s; " TYPE "jwt, id_token and "
+                     "saml2 are known",
+                     type ? type : "(none)");
         return NULL;
     }
     const char *expires = members[5].value;
-    if (!expires && file->from.output_file) {
+    if (!expires && cached) {
         mr_error_set(MR_E_DENIED, "the credentials executable gives no \"expiration_time\", which output_file needs");
         return NULL;
     }
     if (expires && strtoll(expires, NULL, 10) <= mr_clock_wall_ns() / MR_SECOND_NS) {
         mr_error_set(MR_E_DENIED, "the token of the credentials executable has expired%s",
-                     from_file ? "" : " already (is the machine's clock right?)");
+                     cached ? "" : " already (is the machine's clock right?)");
         return NULL;
     }
-    const char *token =
-        strcmp(type, "urn:ietf:params:oauth:token-type:saml2") == 0 ? members[4].value : members[3].value;
+    const char *token = is_saml ? members[4].value : members[3].value;
     if (!token || !token[0]) {
         mr_error_set(MR_E_DENIED, "the credentials executable says success and gives no token");
         return NULL;
@@ -61,14 +64,14 @@ static const char *auth_exec_parse(const struct mr_auth_file *file, char *text, 
     return token;
 }
 
-/* The token that an earlier run left in output_file, if it is still good; it points into text. NULL: without mr_error
- * if there is none, with it if it cannot be used. */
-static const char *from_output_file(struct mr_auth_subject *subject, struct mr_text *text)
+/* The token that this run, or an earlier one, left in output_file, if it is still good; it points into text. NULL:
+ * without mr_error if there is none, with it if it cannot be used. */
+static const char *from_output_file(struct mr_auth_subject *subject, struct mr_text *text, bool cached)
 {
     const char *path = subject->file->from.output_file;
     if (!path || mr_auth_text_read(text, path, MR_AUTH_TOKEN_MAX) != 0 || text->length == 0)
         return NULL;
-    return auth_exec_parse(subject->file, text->data, text->length, true);
+    return auth_exec_parse(text->data, text->length, cached);
 }
 
 /* ---- the program ---- */
@@ -87,11 +90,11 @@ static void auth_exec_on_end(struct mr_auth_program *program, int code)
     const char *token = NULL;
     if (code == 0 && program->output_length == 0) {
         mr_error_clear();
-        token = from_output_file(subject, &text);
+        token = from_output_file(subject, &text, false);
         if (!token && mr_error_code() == MR_OK)
             mr_error_set(MR_E_DENIED, "the credentials executable printed nothing");
     } else if (code == 0) {
-        token = auth_exec_parse(subject->file, program->output, program->output_length, false);
+        token = auth_exec_parse(program->output, program->output_length, false);
     }
     subject->done(subject->arg, token);
     mr_auth_text_wipe(&text);
@@ -109,7 +112,7 @@ static void put_email(struct mr_text *to, const char *url)
     mr_text_add(to, "", 1);
 }
 
-/* Strings, each with its NUL, that precede the process's own environment. */
+/* Strings, each with its NUL, in place of what the process's own environment has of these names. */
 static void put_environment(struct mr_text *to, const struct mr_auth_file *file)
 {
     const struct mr_auth_pair pairs[] = {{"GOOGLE_EXTERNAL_ACCOUNT_AUDIENCE", file->audience},
@@ -139,8 +142,8 @@ static int start_program(struct mr_auth_subject *subject)
         subject->program.name = "the credentials executable";
         subject->program.timeout_ms = timeout_ms(subject->file);
         subject->program.done = auth_exec_on_end;
-        rc = mr_auth_program_start(&subject->program, subject->http, subject->file->from.command,
-                                   "GOOGLE_EXTERNAL_ACCOUNT_", added.data, added.length);
+        rc = mr_auth_program_start(&subject->program, subject->http, subject->file->from.command, added.data,
+                                   added.length);
     }
     mr_text_close(&added);
     return rc;
@@ -151,7 +154,7 @@ static void run_start(struct mr_http_timer *timer)
 {
     struct mr_auth_subject *subject = MR_CONTAINER_OF(timer, mr_auth_subject, timer);
     struct mr_text text = {0};
-    const char *token = from_output_file(subject, &text);
+    const char *token = from_output_file(subject, &text, true);
     if (token || start_program(subject) != 0)
         subject->done(subject->arg, token);
     mr_auth_text_wipe(&text);

@@ -144,8 +144,18 @@ int mr_auth_split_words(char *text, char **words, int max)
     return count;
 }
 
+static bool is_added(const char *variable, const char *added, size_t added_length)
+{
+    size_t name = strcspn(variable, "=") + 1;
+    for (size_t i = 0; i < added_length; i += strlen(added + i) + 1) {
+        if (strncmp(added + i, variable, name) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The program's environment; NULL: no memory. The caller frees the array, but not its strings. */
-static char **make_environment(const char *replaced, const char *added, size_t added_length)
+static char **make_environment(const char *added, size_t added_length)
 {
     size_t count = 1, at = 0;
     for (size_t i = 0; i < added_length; i += strlen(added + i) + 1)
@@ -158,7 +168,7 @@ static char **make_environment(const char *replaced, const char *added, size_t a
     for (size_t i = 0; i < added_length; i += strlen(added + i) + 1)
         strings[at++] = (char *)added + i;
     for (size_t i = 0; environ[i]; i++) {
-        if (!replaced || strncmp(environ[i], replaced, strlen(replaced)) != 0)
+        if (!is_added(environ[i], added, added_length))
             strings[at++] = environ[i];
     }
     return strings;
@@ -193,13 +203,13 @@ static int auth_program_start(struct mr_auth_program *program, char *copy, char 
     return 0;
 }
 
-int mr_auth_program_start(struct mr_auth_program *program, struct mr_http *http, const char *command,
-                          const char *replaced, const char *added, size_t added_length)
+int mr_auth_program_start(struct mr_auth_program *program, struct mr_http *http, const char *command, const char *added,
+                          size_t added_length)
 {
     wipe(program);
     program->http = http;
     program->output = malloc(MR_AUTH_TOKEN_MAX + 1);
-    char *copy = strdup(command), **environment = make_environment(replaced, added, added_length);
+    char *copy = strdup(command), **environment = make_environment(added, added_length);
     int rc = -1;
     if (!program->output || !copy || !environment)
         mr_error_set(MR_E_NO_MEMORY, "no memory for %s", program->name);

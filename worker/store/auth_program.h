@@ -23,12 +23,11 @@ struct mr_auth_program {
 };
 
 /*
- * Runs the command with the strings in `added` (each "NAME=value" with its NUL) in place of the variables of this
- * process that begin with `replaced`; NULL: with this process's variables. name, timeout_ms and done must be set. 0,
- * and done follows; -1 with mr_error.
+ * Runs the command with this process's variables, and the strings in `added` (each "NAME=value" with its NUL) in place
+ * of those of the same names. name, timeout_ms and done must be set. 0, and done follows; -1 with mr_error.
  */
-int mr_auth_program_start(struct mr_auth_program *program, struct mr_http *http, const char *command,
-                          const char *replaced, const char *added, size_t added_length);
+int mr_auth_program_start(struct mr_auth_program *program, struct mr_http *http, const char *command, const char *added,
+                          size_t added_length);
 /* Kills it without calling done, waits for its death, and overwrites what it has printed. */
 void mr_auth_program_stop(struct mr_auth_program *program);
 

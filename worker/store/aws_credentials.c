@@ -22,8 +22,8 @@ struct mr_aws_credentials {
     unsigned uses;
     struct mr_http *http;
     bool anonymous, cleartext;
-    bool given;    /* its source is the caller's, not the chain's */
-    char *profile; /* as named by the caller; "" */
+    bool given;             /* its source is the caller's, not the chain's */
+    char *profile, *region; /* as named by the caller; "" */
     struct mr_aws_source *source;
     bool read;                  /* source is up to date: the files have just been read */
     struct mr_http_timer timer; /* starts a fetch */
@@ -37,7 +37,7 @@ struct mr_aws_credentials {
     struct mr_auth_waiters waiters;
 };
 
-/* One per loop and profile: keys are fetched once, however many buckets are open. */
+/* One per loop, profile and region: keys are fetched once, however many buckets are open. */
 static _Thread_local struct mr_aws_credentials *all;
 
 /* ---- the keys ---- */
@@ -183,7 +183,8 @@ static int find_source(struct mr_aws_credentials *credentials)
 {
     if (credentials->given)
         return 0;
-    const struct mr_aws_options options = {.profile = credentials->profile, .cleartext = credentials->cleartext};
+    const struct mr_aws_options options = {
+        .profile = credentials->profile, .region = credentials->region, .cleartext = credentials->cleartext};
     struct mr_aws_files files;
     if (mr_aws_files_read(&files, &options) != 0)
         return -1;
@@ -275,21 +276,25 @@ static void credentials_free(struct mr_aws_credentials *credentials)
     mr_http_timer_stop(credentials->http, &credentials->timer);
     mr_auth_text_wipe(&credentials->keys);
     free(credentials->profile);
+    free(credentials->region);
     free(credentials);
 }
 
 struct mr_aws_credentials *mr_aws_credentials_new(const struct mr_aws_options *options, struct mr_http *http)
 {
-    const char *profile = options->profile ? options->profile : "";
+    const char *profile = options->profile ? options->profile : "", *region = options->region ? options->region : "";
     for (struct mr_aws_credentials *known = all; known; known = known->next) {
         if (known->http == http && known->anonymous == options->anonymous && known->cleartext == options->cleartext &&
-            strcmp(known->profile, profile) == 0) {
+            strcmp(known->profile, profile) == 0 && strcmp(known->region, region) == 0) {
             known->uses++;
             return known;
         }
     }
     struct mr_aws_credentials *credentials = calloc(1, sizeof *credentials);
-    if (!credentials || mr_text_dup(&credentials->profile, profile) != 0) {
+    if (!credentials || mr_text_dup(&credentials->profile, profile) != 0 ||
+        mr_text_dup(&credentials->region, region) != 0) {
+        if (credentials)
+            free(credentials->profile);
         free(credentials);
         mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
         return NULL;

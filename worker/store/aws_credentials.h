@@ -28,7 +28,8 @@ struct mr_aws_options {
     /* Of ~/.aws/config and ~/.aws/credentials. NULL: AWS_PROFILE, else "default". If it is given, the keys of the
      * environment are ignored, as in boto3. */
     const char *profile;
-    bool cleartext; /* token servers may be http:// on another machine */
+    const char *region; /* whose STS is asked for a role's keys. NULL: as in mr_aws_settings */
+    bool cleartext;     /* token servers may be http:// on another machine */
 };
 
 /* The strings are valid until the next mr_http_step. */

@@ -31,9 +31,10 @@ char *mr_aws_path(const char *path)
 
 /* ---- reading ---- */
 
-/* A file that does not exist is no error: *ini stays NULL. *path is set even then, and on failure; the caller frees
- * it. */
-static int read_one(struct mr_aws_ini **ini, char **path, const char *variable, const char *otherwise)
+/* A file that does not exist is no error: *ini stays NULL. Nor is one at the default place that is not ours to read, as
+ * in a container whose HOME is another user's. *path is set even then, and on failure; the caller frees it. */
+static int read_one(struct mr_aws_files *files, struct mr_aws_ini **ini, char **path, const char *variable,
+                    const char *otherwise)
 {
     *path = mr_aws_path(mr_auth_env(variable) ? mr_auth_env(variable) : otherwise);
     if (!*path)
@@ -47,6 +48,9 @@ static int read_one(struct mr_aws_ini **ini, char **path, const char *variable, 
             mr_error_append("%s", *path);
     } else if (errno == ENOENT || errno == ENOTDIR) {
         rc = 0; /* as AWS's own clients do: the chain continues */
+    } else if (!mr_auth_env(variable) && (errno == EACCES || errno == EPERM || errno == EISDIR)) {
+        rc = 0; /* the same; said where no credentials are found */
+        snprintf(files->unread, sizeof files->unread, "%.140s cannot be read: %s", *path, strerror(errno));
     } else {
         mr_error_set(MR_E_DENIED, "%s cannot be read: %s; correct its mode, or %s", *path, strerror(errno), variable);
     }
@@ -63,10 +67,11 @@ int mr_aws_files_read(struct mr_aws_files *files, const struct mr_aws_options *o
     *files = (struct mr_aws_files){.profile = profile ? profile : "default",
                                    .chosen = profile != NULL,
                                    .explicit = profile && profile != variable,
+                                   .region = options->region && options->region[0] ? options->region : NULL,
                                    .cleartext = options->cleartext};
-    if (read_one(&files->config, &files->config_path, "AWS_CONFIG_FILE", "~/.aws/config") == 0 &&
-        read_one(&files->credentials, &files->credentials_path, "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials") ==
-            0)
+    if (read_one(files, &files->config, &files->config_path, "AWS_CONFIG_FILE", "~/.aws/config") == 0 &&
+        read_one(files, &files->credentials, &files->credentials_path, "AWS_SHARED_CREDENTIALS_FILE",
+                 "~/.aws/credentials") == 0)
         return 0;
     mr_aws_files_close(files);
     return -1;
@@ -105,6 +110,8 @@ int mr_aws_profile_chosen(const struct mr_aws_files *files, struct mr_aws_profil
                  : mr_auth_env("AWS_DEFAULT_PROFILE") ? "AWS_DEFAULT_PROFILE"
                                                       : "AWS_PROFILE",
                  profile->name);
+    if (files->unread[0])
+        mr_error_append("%s", files->unread);
     return -1;
 }
 
@@ -150,7 +157,7 @@ static int aws_files_copy(char **to, const char *from)
 
 const char *mr_aws_region(const struct mr_aws_files *files)
 {
-    const char *region = mr_auth_env("AWS_REGION");
+    const char *region = files->region ? files->region : mr_auth_env("AWS_REGION");
     if (!region)
         region = mr_auth_env("AWS_DEFAULT_REGION");
     struct mr_aws_profile profile;

@@ -1,7 +1,7 @@
 /*
  * aws_imds.c - keys of the EC2 instance's role, from its metadata service, version 2
  * (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html). Version 1 is used
- * if the service has no version 2, unless that is turned off.
+ * if the service has no version 2, or its answer does not come through, unless that is turned off.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +28,10 @@ struct imds {
     struct mr_text session;
     char *url;
     char role[ROLE_NAME_MAX];
+    char unread[sizeof((struct mr_aws_files *)NULL)->unread];
     bool chosen; /* the environment or the profile names the service */
     bool no_v1;
+    bool lost;           /* the answer with the session token: version 1 is tried */
     unsigned timeout_ms; /* of one try */
 };
 
@@ -46,18 +48,28 @@ static void aws_imds_go_on(struct imds *imds, int rc)
         aws_imds_fail(imds);
 }
 
+static bool is_lost(const struct mr_auth_answer *answer)
+{
+    return answer->code == MR_E_TIMEOUT && answer->sent;
+}
+
+static void explain_lost(const struct imds *imds, const char *text)
+{
+    mr_error_set(MR_E_DENIED,
+                 "the instance's metadata service at %.100s takes the request for a session token and does not answer "
+                 "(%s): in a container its answer is lost where the instance's hop limit is 1; aws ec2 "
+                 "modify-instance-metadata-options --http-put-response-hop-limit 2 --instance-id ID, or give the "
+                 "container keys of its own",
+                 imds->url, text);
+}
+
 /* Why there is no session token: usually there is no service, or its response does not reach the container. */
 static void explain(const struct imds *imds, const struct mr_auth_answer *answer)
 {
     char text[200];
     snprintf(text, sizeof text, "%s", answer->text);
-    if (answer->code == MR_E_TIMEOUT && answer->sent)
-        mr_error_set(MR_E_DENIED,
-                     "the instance's metadata service at %.100s takes the request and does not answer (%s): in a "
-                     "container its answer is lost where the instance's hop limit is 1; aws ec2 "
-                     "modify-instance-metadata-options --http-put-response-hop-limit 2 --instance-id ID, or give the "
-                     "container keys of its own",
-                     imds->url, text);
+    if (is_lost(answer))
+        explain_lost(imds, text);
     else if (imds->chosen)
         mr_error_set(MR_E_DENIED,
                      "no metadata service at %.100s (%s): correct or unset AWS_EC2_METADATA_SERVICE_ENDPOINT",
@@ -68,15 +80,21 @@ static void explain(const struct imds *imds, const struct mr_auth_answer *answer
                      "at %.100s (%s); run aws configure or aws sso login and set AWS_PROFILE, or set AWS_ACCESS_KEY_ID "
                      "and AWS_SECRET_ACCESS_KEY, or [s3] auth = \"anonymous\" for a public bucket",
                      imds->url, text);
+    if (imds->unread[0])
+        mr_error_append("%s", imds->unread);
 }
 
-/* If the service has no version 2 and version 1 is allowed, it continues without a session token. */
+/* If the service has no version 2, or its answer is lost, it continues without a session token where version 1 is
+ * allowed. */
 static void on_session(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct imds *imds = call->arg;
     int rc = -1;
     bool no_v2 = answer->status == 403 || answer->status == 404 || answer->status == 405;
-    if (answer->code != MR_OK) {
+    imds->lost = is_lost(answer) && !imds->no_v1;
+    if (imds->lost) {
+        rc = 0;
+    } else if (answer->code != MR_OK) {
         explain(imds, answer);
     } else if (no_v2 && imds->no_v1) {
         mr_error_set(MR_E_DENIED,
@@ -100,6 +118,8 @@ static void on_role(struct mr_auth_call *call, struct mr_auth_answer *answer)
     struct imds *imds = call->arg;
     bool missing = answer->status == 404;
     int rc = mr_auth_answer_check(call, answer, "role");
+    if (rc != 0 && imds->lost && !missing)
+        explain_lost(imds, answer->code == MR_OK ? "and refuses version 1" : "nor to version 1");
     if (rc == 0) {
         size_t length = strcspn(answer->body, "\r\n");
         answer->body[length] = 0;
@@ -217,6 +237,8 @@ struct mr_aws_source *mr_aws_imds_new(struct mr_http *http, const struct mr_aws_
                      "sso login and set AWS_PROFILE, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or [s3] auth "
                      "= \"anonymous\" for a public bucket",
                      files->config_path, files->profile, files->credentials_path);
+        if (files->unread[0])
+            mr_error_append("%s", files->unread);
         return NULL;
     }
     const char *mode = setting(files, "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ec2_metadata_service_endpoint_mode");
@@ -233,6 +255,7 @@ struct mr_aws_source *mr_aws_imds_new(struct mr_http *http, const struct mr_aws_
     if (!imds)
         return NULL;
     imds->chosen = chosen != NULL;
+    memcpy(imds->unread, files->unread, sizeof imds->unread);
     imds->timeout_ms = timeout_ms(files);
     imds->no_v1 = mr_aws_is_true(setting(files, "AWS_EC2_METADATA_V1_DISABLED", "ec2_metadata_v1_disabled"));
     if (mr_text_dup(&imds->url, url) != 0) {

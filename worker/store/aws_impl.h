@@ -21,7 +21,9 @@ struct mr_aws_files {
     const char *profile; /* the one to use */
     bool chosen;         /* by name, by AWS_PROFILE or the caller: then it must exist */
     bool explicit;       /* by the caller */
+    const char *region;  /* the caller's; NULL: none */
     bool cleartext;
+    char unread[200]; /* why a file at its default place is left out; "" */
 };
 
 struct mr_aws_profile {
@@ -47,7 +49,7 @@ const char *mr_aws_profile_where(const struct mr_aws_files *files, const struct 
 int mr_aws_endpoint(const struct mr_aws_files *files, const char *service, char **url);
 /* The same for a service that receives or returns secrets, with a default: clear text is refused. */
 int mr_aws_secret_endpoint(const struct mr_aws_files *files, const char *service, const char *otherwise, char **url);
-/* NULL: none is set. */
+/* The caller's, else that of the environment or the profile. NULL: none is set. */
 const char *mr_aws_region(const struct mr_aws_files *files);
 /* path with a leading ~ replaced, for the caller to free; NULL with mr_error. */
 char *mr_aws_path(const char *path);

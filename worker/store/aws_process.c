@@ -61,7 +61,7 @@ static int process_start(struct mr_aws_source *source)
     process->program.name = "credential_process";
     process->program.timeout_ms = TIMEOUT_MS;
     process->program.done = aws_process_on_end;
-    if (mr_auth_program_start(&process->program, source->http, process->command, NULL, NULL, 0) == 0)
+    if (mr_auth_program_start(&process->program, source->http, process->command, NULL, 0) == 0)
         return 0;
     mr_error_append("%s", source->origin);
     return -1;

@@ -165,6 +165,7 @@ struct mr_store *mr_store_s3_new(const struct mr_store_options *options)
     struct mr_aws_options aws = {
         .anonymous = options->auth && strcmp(options->auth, "anonymous") == 0,
         .profile = s3->profile && s3->profile[0] ? s3->profile : NULL,
+        .region = s3->region,
         .cleartext = s3->cleartext,
     };
     if (!options->bucket || !options->bucket[0]) {
