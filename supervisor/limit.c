@@ -26,8 +26,16 @@ static bool is_listing(const struct mr_supervisor *s)
 struct readers {
     unsigned open, windows; /* tickets that there may be */
     double waiting;         /* their mean share of waiting */
+    double most;            /* that of the one that waits most, of those of data sets: a loop waits for one of them */
     unsigned sums[16];      /* tickets in each state */
 };
+
+/* Its objects are looked up for one reader: a file's. */
+static bool is_looked_up(const struct mr_supervisor *s, const struct mr_registered_lane *entry)
+{
+    const struct mr_dataset *dataset = entry->lane.dataset < MR_DATASETS_MAX ? s->datasets[entry->lane.dataset] : NULL;
+    return dataset && dataset->ranged;
+}
 
 static struct readers sum_readers(const struct mr_supervisor *s)
 {
@@ -40,6 +48,8 @@ static struct readers sum_readers(const struct mr_supervisor *s)
         unsigned counts[16];
         readers.open++;
         readers.waiting += entry->waiting;
+        if (!is_looked_up(s, entry) && entry->waiting > readers.most)
+            readers.most = entry->waiting;
         readers.windows += mr_lanes_ahead(entry);
         mr_lanes_count_states(&entry->lane, counts);
         for (unsigned j = 0; j < 16; j++)
@@ -90,8 +100,10 @@ static enum mr_cause cause_of(const struct mr_supervisor *s, const struct reader
 
     if (sums[MR_PENDING] > 0)
         return cause_of_pending(s, readers);
-    if (sums[MR_FILLING] + sums[MR_READY] + sums[MR_HELD] + sums[MR_FAILED] < readers->windows / 4 * 3)
-        return MR_CAUSE_MEMORY; /* their share of the arena is full before their windows are */
+    /* Their share of the arena is full before their windows are; or, of a file, they want no more. */
+    if (sums[MR_FILLING] + sums[MR_READY] + sums[MR_HELD] + sums[MR_FAILED] < readers->windows / 4 * 3 &&
+        arenas_fill(s))
+        return MR_CAUSE_MEMORY;
     return s->config.lanes.window > 0 || s->limit.first_ns + s->limit.body_ns == 0 ? MR_CAUSE_WINDOW
                                                                                    : slower_half(&s->limit);
 }
@@ -190,7 +202,7 @@ void mr_limit_look(struct mr_supervisor *s)
         mr_machine_look(s, now_ns);
     else
         s->machine.looked_ns = 0;
-    mr_meters_look(s, readers.waiting);
+    mr_meters_look(s, readers.most);
 }
 
 /* ---- the verdict of the node ---- */

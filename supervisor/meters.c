@@ -10,7 +10,7 @@
 
 #define METERS_MAX 64u /* of one client: a training has a few loaders */
 #define STRETCH_NS (5 * MR_SECOND_NS)
-#define MOST       0.5 /* share of checks at which its readers wait: a loop that gets nothing waits for samples */
+#define MOST       0.5 /* share of checks at which a reader waits: a loop that gets nothing waits for its samples */
 
 static struct mr_metered_at read_now(const struct mr_supervisor *s, const struct mr_metered *each)
 {
@@ -71,23 +71,23 @@ void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer 
 }
 
 /* Adds the wait of a loop that waits now, which its counters do not have yet: since it asked, or since the stretch
- * began. Not for its first batch: workers start, and what readers wait for says more. */
-static void add_wait(const struct mr_metered_at *now, double readers_wait, struct mr_metered *each)
+ * began. Not for the first batch of an iteration: workers start, and what readers wait for says more. */
+static void add_wait(const struct mr_metered_at *now, double reader_waits, struct mr_metered *each)
 {
     struct mr_meter_sums *sums = &each->stretch;
     int64_t since = now->sums.asked > each->older.at_ns ? now->sums.asked : each->older.at_ns;
 
-    if (now->sums.asked == 0 || now->sums.batches == 0 || now->at_ns - since < MR_SECOND_NS)
+    if (now->sums.asked == 0 || now->sums.given == 0 || now->at_ns - since < MR_SECOND_NS)
         return;
     uint64_t waited = (uint64_t)(now->at_ns - since);
     sums->wait += waited;
     sums->late += waited;
-    *(readers_wait > MOST ? &sums->store : &sums->transform) += waited;
+    *(reader_waits > MOST ? &sums->store : &sums->transform) += waited;
     if (sums->batches == 0)
         sums->batches = 1;
 }
 
-void mr_meters_look(struct mr_supervisor *s, double readers_wait)
+void mr_meters_look(struct mr_supervisor *s, double reader_waits)
 {
     meters_let_go(s, NULL);
     for (struct mr_metered *each = s->meters.first; each; each = each->next) {
@@ -102,7 +102,7 @@ void mr_meters_look(struct mr_supervisor *s, double readers_wait)
         mr_meter_since(&each->stretch, &each->older.sums);
         mr_node_since(&node, &each->older.node);
         mr_batch_since(&batches, &each->older.batches);
-        add_wait(&now, readers_wait, each);
+        add_wait(&now, reader_waits, each);
         mr_verdict_find(&each->stretch, &node, &batches, &each->verdict);
     }
 }

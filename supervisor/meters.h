@@ -41,9 +41,9 @@ struct mr_meters {
  * NO_MEMORY). */
 int mr_meters_add(struct mr_supervisor *s, const struct mr_client_peer *client, int fd);
 void mr_meters_client_gone(struct mr_supervisor *s, const struct mr_client_peer *client);
-/* Once a second: unmaps what has ended, and finds the verdicts of the others. readers_wait: share of the time that the
- * readers of the node wait. */
-void mr_meters_look(struct mr_supervisor *s, double readers_wait);
+/* Once a second: unmaps what has ended, and finds the verdicts of the others. reader_waits: share of the time that the
+ * reader waits which waits most. */
+void mr_meters_look(struct mr_supervisor *s, double reader_waits);
 /* The loop that waits most, of those that took a batch or wait for one; NULL: there is none. *loops: how many. */
 const struct mr_metered *mr_meters_slowest(const struct mr_supervisor *s, unsigned *loops);
 void mr_meters_close(struct mr_supervisor *s);

@@ -137,6 +137,12 @@ def is_name(source: Any) -> bool:
     return isinstance(source, str) and source != "" and "/" not in source and not source.startswith(".")
 
 
+def local_ranks() -> int:
+    """How many ranks this node has, by LOCAL_WORLD_SIZE; 1 where that says nothing."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return min(max(int(text) if text.isdecimal() else 1, 1), 1 << 20)
+
+
 def resolve_rank(rank: int | None, world: int | None) -> tuple[int, int]:
     """(rank, world): the arguments, else torch.distributed if initialised, else RANK and WORLD_SIZE, else 0 of 1."""
     if rank is not None and world is not None:

@@ -26,6 +26,7 @@ import torch
 import torch.utils.data
 
 from . import _timing, _torch, _worker
+from ._arguments import local_ranks
 from ._errors import Error
 from ._packing import Packer, Row, Unpacker, is_plain, tensor_at
 from ._ring import Batch, BatchArena, memory_limit_bytes
@@ -261,8 +262,7 @@ class Arenas:
     @staticmethod
     def _share(node_bytes: int) -> int:
         """This rank's, of what the node has."""
-        ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-        return max(node_bytes // max(int(ranks) if ranks.isdecimal() else 1, 1), 1)
+        return max(node_bytes // local_ranks(), 1)
 
     def began(self, iterator: Any, arena: Arena | None) -> None:
         """The iteration whose workers were started; it keeps the arena as long as it lives."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Protocol
 
+from . import _arguments
 from ._errors import Error
 from ._ring import Client, Meter, delay_ns, trace_made, tracing
 from ._trace import span
@@ -188,13 +189,14 @@ class LoopMeter:
         """An iteration begins: what was measured until now is counted no more."""
         if self._meter is None or self._pid != os.getpid():
             self._meter, self._pid, self._told = Meter(self._workers, rank, world), os.getpid(), None
-        with contextlib.suppress(Error):  # it is statistics: reading says what is wrong with the supervisor
+        # It is statistics: reading says what is wrong with the supervisor, which takes those of some loaders only.
+        with contextlib.suppress(Error, ValueError):
             client = self._client()
             if client is not self._told:
                 self.epochs = client.meter(self._meter.fileno())
                 self._told = client
         self._saved = _saving.ns
-        self._meter.begin(epoch, _cores(), self._batches(), self._told)
+        self._meter.begin(epoch, _cores(), _arguments.local_ranks(), self._batches(), self._told)
 
     def ask(self) -> int:
         """The loop wants its next batch: when (ns)."""

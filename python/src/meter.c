@@ -60,16 +60,16 @@ static void meter_dealloc(Meter *self)
 
 static PyObject *meter_begin(Meter *self, PyObject *args)
 {
-    unsigned epoch, cores;
+    unsigned epoch, cores, sharers;
     unsigned long long batches, beside, held;
     PyObject *client;
-    if (!PyArg_ParseTuple(args, "II(KKK)O:begin", &epoch, &cores, &batches, &beside, &held, &client))
+    if (!PyArg_ParseTuple(args, "III(KKK)O:begin", &epoch, &cores, &sharers, &batches, &beside, &held, &client))
         return NULL;
     self->watched = client != Py_None;
     if (self->watched && ring_client_node(ring_state_of(Py_TYPE(self)), client, &self->node))
         return NULL;
     self->batches = (struct mr_batch_counts){.batches = batches, .beside = beside, .held = held};
-    mr_meter_begin(&self->meter, epoch, cores);
+    mr_meter_begin(&self->meter, epoch, cores, sharers);
     mr_meter_read(&self->meter, &self->began);
     Py_RETURN_NONE;
 }
@@ -226,7 +226,8 @@ PyObject *ring_delay_ns(PyObject *module, PyObject *ignored)
 
 static PyMethodDef meter_methods[] = {
     {"begin", (PyCFunction)meter_begin, METH_VARARGS,
-     "begin(epoch, cores, batches, client): an iteration begins. batches: BatchArena.counts() so far, of it batches, "
+     "begin(epoch, cores, sharers, batches, client): an iteration begins. batches: BatchArena.counts() so far, of it "
+     "batches, "
      "beside and held; client: a Client, or None."},
     {"ask", (PyCFunction)meter_ask, METH_NOARGS, "ask() -> ns of the monotonic clock: the loop wants its next batch."},
     {"rest", (PyCFunction)meter_rest, METH_NOARGS, "The loop wants no batch any more."},

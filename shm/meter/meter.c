@@ -123,13 +123,15 @@ void mr_meter_close(struct mr_meter *meter)
     mr_meter_close_in_child(meter);
 }
 
-void mr_meter_begin(struct mr_meter *meter, uint32_t epoch, uint32_t cores)
+void mr_meter_begin(struct mr_meter *meter, uint32_t epoch, uint32_t cores, uint32_t sharers)
 {
     meter->given = 0;
     memset(meter->packed, 0, meter->blocks * sizeof *meter->packed);
     mr_counter_set(meter->loop, MR_LC_EPOCH, epoch);
     mr_counter_set(meter->loop, MR_LC_CORES, cores);
+    mr_counter_set(meter->loop, MR_LC_SHARERS, sharers);
     mr_counter_set(meter->loop, MR_LC_ASKED, 0);
+    mr_counter_set(meter->loop, MR_LC_GIVEN, 0);
 }
 
 void mr_meter_ask(struct mr_meter *meter, int64_t now_ns)
@@ -202,6 +204,7 @@ void mr_meter_take(struct mr_meter *meter, int64_t asked_ns, int64_t taken_ns, i
     meter->given = taken_ns;
     meter->packed[worker] = made->packed;
     mr_meter_ask(meter, 0);
+    mr_counter_add(loop, MR_LC_GIVEN, 1);
     trace_loop(meter, given, asked_ns, taken_ns, made->worker);
     if (given == 0) {
         mr_counter_add(loop, MR_LC_FIRST_NS, between(asked_ns, taken_ns));
@@ -232,6 +235,8 @@ void mr_meter_read(const struct mr_meter *meter, struct mr_meter_sums *sums)
         .world = (uint32_t)mr_counter_get(loop, MR_LC_WORLD),
         .workers = (uint32_t)mr_counter_get(loop, MR_LC_WORKERS),
         .cores = (uint32_t)mr_counter_get(loop, MR_LC_CORES),
+        .sharers = (uint32_t)mr_counter_get(loop, MR_LC_SHARERS),
+        .given = mr_counter_get(loop, MR_LC_GIVEN),
         .asked = (int64_t)mr_counter_get(loop, MR_LC_ASKED),
     };
     for (unsigned which = 0; which < MR_LC_EPOCH; which++)

@@ -20,7 +20,7 @@
 #include "shm/ring/counters.h"
 
 #define MR_METER_MAGIC       UINT64_C(0x6d696c6c6d657472) /* "millmetr" */
-#define MR_METER_VERSION     1u
+#define MR_METER_VERSION     2u
 #define MR_METER_WORKERS_MAX 1024u
 
 /* The segment: this, the loop's block, and a block for each worker (one where there are none). */
@@ -69,8 +69,9 @@ struct mr_meter_sums {
         };
         uint64_t loaders[MR_DC_COUNT];
     };
-    uint32_t epoch, rank, world, workers, cores; /* as they are now */
-    int64_t asked;                               /* since when the loop waits; 0 */
+    uint32_t epoch, rank, world, workers, cores, sharers; /* as they are now */
+    uint64_t given;                                       /* batches of this iteration */
+    int64_t asked;                                        /* since when the loop waits; 0 */
 };
 
 /* Training process. 0 or -1 (USAGE, NO_MEMORY, IO). */
@@ -83,8 +84,8 @@ void mr_meter_close(struct mr_meter *meter);
 /* In a child of the process that made it: only what is the child's own. */
 void mr_meter_close_in_child(struct mr_meter *meter);
 
-/* An iteration begins. */
-void mr_meter_begin(struct mr_meter *meter, uint32_t epoch, uint32_t cores);
+/* An iteration begins. cores: that this process may use; sharers: ranks of this node, which share its cores. */
+void mr_meter_begin(struct mr_meter *meter, uint32_t epoch, uint32_t cores, uint32_t sharers);
 /* The loop wants its next batch, since now_ns; 0: it no longer wants one. */
 void mr_meter_ask(struct mr_meter *meter, int64_t now_ns);
 /* The loop has its batch. arrived_ns: when it was there to be copied to the device; 0: it was not copied. saved_ns: of

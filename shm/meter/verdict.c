@@ -220,12 +220,15 @@ struct work {
     uint64_t batches;  /* that they made */
     uint32_t wanted;   /* workers that would make a batch in the time of a step */
     uint32_t workers, cores;
+    uint32_t share;      /* of the cores, what is left for this rank beside the node's others */
+    char cores_text[64]; /* what the workers share, for people */
 };
 
 /* The workers' work per batch. CPU and delay are shares of the working time, so they can be compared with a core. */
-static struct work work_of(const struct mr_meter_sums *sums)
+static struct work work_of(const struct mr_meter_sums *sums, const struct mr_node *node)
 {
     struct work work = {.batches = sums->made, .workers = sums->workers, .cores = sums->cores > 0 ? sums->cores : 1};
+    uint32_t sharers = sums->sharers > 1 ? sums->sharers : 1, all = node->cores > 0 ? node->cores : work.cores;
     uint64_t threads = sums->cpu > sums->thread ? sums->cpu - sums->thread : 0;
 
     double working = (double)(sums->transform + sums->collate + sums->pack);
@@ -239,6 +242,14 @@ static struct work work_of(const struct mr_meter_sums *sums)
     work.wanted = (uint32_t)fmin(wanted, 1e6);
     if (work.wanted <= sums->workers)
         work.wanted = sums->workers + 1;
+    /* Ranks that are pinned have cores of their own, so that more of them are not fewer for each. */
+    work.share = all / sharers < work.cores ? all / sharers : work.cores;
+    if (work.share < 1)
+        work.share = 1;
+    snprintf(work.cores_text, sizeof work.cores_text, "%u cores", work.share);
+    if (work.share < work.cores)
+        snprintf(work.cores_text, sizeof work.cores_text, "%u of the node's %u cores, which has %u ranks", work.share,
+                 all, sharers);
     return work;
 }
 
@@ -260,10 +271,10 @@ static enum mr_cause starved(const struct work *work, const struct mr_node *node
     if (work->delay < MUCH)
         return MR_CAUSE_NONE;
     /* If the workers alone would fit the cores, less is enough: only other processes can be what they wait for. */
-    bool fit = work->workers * (work->cpu + work->delay) <= work->cores + 0.01;
+    bool fit = work->workers * (work->cpu + work->delay) <= work->share + 0.01;
     if (others_have(fit ? MUCH / 2 : MUCH, work, node))
         return MR_CAUSE_NEIGHBOURS;
-    return work->workers > work->cores ? MR_CAUSE_CROWD : MR_CAUSE_CORES;
+    return work->workers > work->share ? MR_CAUSE_CROWD : MR_CAUSE_CORES;
 }
 
 static enum mr_cause find_worker_cause(const struct work *work, const struct mr_node *node)
@@ -276,7 +287,7 @@ static enum mr_cause find_worker_cause(const struct work *work, const struct mr_
         return MR_CAUSE_GIL;
     if (work->cpu + work->delay < COMPUTING)
         return MR_CAUSE_BLOCKED;
-    return (double)(work->workers > 0 ? work->workers + 1 : 1) * fmin(work->cpu, 1) <= work->cores + 0.01
+    return (double)(work->workers > 0 ? work->workers + 1 : 1) * fmin(work->cpu, 1) <= work->share + 0.01
                ? MR_CAUSE_WORKERS
                : MR_CAUSE_CORES;
 }
@@ -285,11 +296,11 @@ static enum mr_cause find_worker_cause(const struct work *work, const struct mr_
 static uint32_t workers_to_try(enum mr_cause cause, const struct work *work)
 {
     uint32_t room =
-        cause == MR_CAUSE_WORKERS ? (uint32_t)((double)work->cores / fmax(work->cpu, COMPUTING)) : WORKERS_MOST;
+        cause == MR_CAUSE_WORKERS ? (uint32_t)((double)work->share / fmax(work->cpu, COMPUTING)) : WORKERS_MOST;
     uint32_t count = work->wanted < room ? work->wanted : room;
 
     if (cause == MR_CAUSE_CROWD)
-        return work->cores;
+        return work->share;
     if (cause != MR_CAUSE_WORKERS && cause != MR_CAUSE_BLOCKED)
         return 0;
     return count > work->workers ? count : work->workers + 1;
@@ -322,9 +333,9 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
         break;
     case MR_CAUSE_CROWD:
         snprintf(text, MR_VERDICT_REMEDY,
-                 "%u workers share %u cores: num_workers=%u does as much with less memory; then a lighter "
+                 "%u workers share %s: num_workers=%u does as much with less memory; then a lighter "
                  "%s, or larger machines",
-                 work->workers, work->cores, number, slow);
+                 work->workers, work->cores_text, number, slow);
         break;
     case MR_CAUSE_GIL:
         snprintf(text, MR_VERDICT_REMEDY,
@@ -341,13 +352,13 @@ static void worker_remedy(const char *slow, const struct work *work, const struc
         snprintf(text, MR_VERDICT_REMEDY, "try num_workers=%u", number);
         if (number < work->wanted)
             snprintf(text + strlen(text), MR_VERDICT_REMEDY - strlen(text),
-                     "; it would take %u workers, and there are %u cores: a lighter %s too, or larger machines",
-                     work->wanted, work->cores, slow);
+                     "; it would take %u workers, and there are %s: a lighter %s too, or larger machines", work->wanted,
+                     work->cores_text, slow);
         break;
     default:
         snprintf(text, MR_VERDICT_REMEDY,
-                 "it would take %u workers, and there are %u cores: a lighter %s, or larger machines", work->wanted,
-                 work->cores, slow);
+                 "it would take %u workers, and there are %s: a lighter %s, or larger machines", work->wanted,
+                 work->cores_text, slow);
         break;
     }
 }
@@ -506,7 +517,7 @@ void mr_verdict_find(const struct mr_meter_sums *sums, const struct mr_node *nod
         of.cores = node->cores; /* the quota is less than the affinity */
     find_waits(&of, verdict);
     verdict->stage = find_stage(&of, verdict);
-    struct work work = work_of(&of);
+    struct work work = work_of(&of, node);
     find_cause(&work, node, batches ? batches : &none, verdict);
     write_text(&of, &work, verdict);
 }

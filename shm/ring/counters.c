@@ -109,6 +109,8 @@ static const struct mr_counter_label loop_labels[] = {
     {"world", "ranks", "Ranks of the job", true},
     {"workers", "processes", "DataLoader workers; 0: batches are made in the loop's own process", true},
     {"cores", "cores", "Cores that its process may use", true},
+    {"sharers", "ranks", "Ranks of this node, which share its cores", true},
+    {"given", "batches", "Batches of this iteration that the loop was given", true},
     {"asked_ns", "ns", "Since when it has been waiting for a batch (monotonic clock); 0: it is not", true},
 };
 _Static_assert(sizeof(loop_labels) / sizeof(loop_labels[0]) == MR_LC_COUNT, "a label for each loop counter");

@@ -108,6 +108,8 @@ enum mr_loop_counter {
     MR_LC_WORLD,   /* gauge */
     MR_LC_WORKERS, /* gauge */
     MR_LC_CORES,   /* gauge */
+    MR_LC_SHARERS, /* gauge */
+    MR_LC_GIVEN,   /* gauge */
     MR_LC_ASKED,   /* gauge: CLOCK_MONOTONIC in ns, while it waits for a batch; 0 */
     MR_LC_COUNT
 };

@@ -36,7 +36,7 @@ def report(workers: int = 4, cores: int = CORES, **stages: int) -> dict[str, Any
     made = {"own": 100, "store": 1, "transform": 1, "collate": 1, "extent": 0, "pack": 0, "beside": 0}
     made |= {"idle": 10, "cpu": 2, "delay": 0, "device": 0, "late": 0, "send": 0, "way": 0, "saved": 0, **stages}
     meter = Meter(workers)
-    meter.begin(3, cores, (0, 0, 0), None)
+    meter.begin(3, cores, 1, (0, 0, 0), None)
     now = 10**15
     for _ in range(21):
         asked = now + made["own"] * MS
@@ -208,6 +208,14 @@ def test_a_slow_transform(kind: int, workers: int, caplog: pytest.LogCaptureFixt
 def test_a_slow_collate(kind: int) -> None:
     dataset = kinds("gs://quick/")[kind]
     assert run(millrace.DataLoader(dataset, batch_size=2, num_workers=1, collate_fn=first))["stage"] == "collate"
+
+
+@quick
+def test_more_loaders_than_the_supervisor_counts() -> None:
+    dataset = millrace.MapDataset("gs://quick/")
+    loaders = [millrace.DataLoader(dataset, batch_size=8, sampler=range(i, i + 2)) for i in range(66)]
+    assert all(len(batch) == 2 for loader in loaders for batch in loader)
+    assert loaders[-1].stats()["batches"] == 0  # the first is counted apart
 
 
 def test_a_slow_store(tmp_path: Path) -> None:

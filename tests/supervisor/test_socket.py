@@ -202,7 +202,7 @@ def test_a_meter_must_be_one(serve: StartServe, config: Path, tmp_path: Path) ->
             assert len(one.stat()["loops"]) == count
         socket.send_fds(client, [message(METER)], [meter.fileno()])
         assert answer(client) == ERROR
-        meter.begin(7, 1, (0, 0, 0), None)
+        meter.begin(7, 1, 1, (0, 0, 0), None)
         meter.take(1, 2, 0, 0, (0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
         meter.take(3, 9, 0, 0, (1, 3, 5, 5, 6, 9, 9, 0, 0, 0, 0))
         wait_for(lambda: one.stat()["loops"][0]["epoch"] == 7, "nobody reads the counters")

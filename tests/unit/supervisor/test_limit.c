@@ -2,7 +2,10 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "shm/meter/meter.h"
 #include "shm/ring/board.h"
 #include "supervisor/limit.h"
 #include "supervisor/run_impl.h"
@@ -114,6 +117,57 @@ START_TEST(test_room_in_the_arenas)
 }
 END_TEST
 
+/* A file's reader asks for less than its lane may take, and memory is mostly free. */
+START_TEST(test_few_are_asked_for)
+{
+    struct mr_counters *block = calloc(1, sizeof *block);
+    s->fetch_workers.count = 1;
+    s->fetch_workers.workers[0].counters = block;
+    set(0.8, 0, 5, 0, 1);
+    mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
+    mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 100);
+    expect("store", "memory", "memory.arena_bytes");
+    mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
+    expect("store", "window", "lanes.window");
+    free(block);
+}
+END_TEST
+
+/* Of eight workers whose batches come in turn, seven are ready while the loop waits for the one that reads. */
+START_TEST(test_a_loop_that_gets_nothing)
+{
+    struct mr_meter meter = {0};
+    struct mr_dataset looked_up = {.ranged = true};
+    struct mr_client_peer trainer = {.pid = getpid()};
+    ck_assert_int_eq(mr_meter_new(&meter, 2, 0, 1), 0);
+    mr_meter_begin(&meter, 0, 8, 1);
+    ck_assert_int_eq(mr_meters_add(s, &trainer, meter.fd), 0);
+    struct mr_metered *loop = s->meters.first;
+    set(0, 16, 0, 0, 0);
+    lanes[1].waiting = 0.9;
+    for (int given = 0; given < 3; given++) {
+        int64_t now_ns = mr_clock_mono_ns();
+        loop->older.at_ns = now_ns - 10 * MR_SECOND_NS;
+        loop->newer.at_ns = now_ns;
+        mr_meter_ask(&meter, now_ns - 3 * MR_SECOND_NS);
+        s->limit.looked_ns = 0;
+        mr_limit_look(s);
+        ck_assert_int_eq(loop->stretch.store > 0, given == 1);
+        ck_assert_int_eq(loop->stretch.transform > 0, given == 2);
+        mr_meter_take(&meter, now_ns, now_ns, 0, 0, &(struct mr_meter_times){.worker = 0});
+        if (given == 1)
+            s->datasets[0] = &looked_up; /* who waits is another's reader, of a file */
+    }
+    mr_meter_begin(&meter, 1, 8, 1); /* workers start again */
+    mr_meter_ask(&meter, mr_clock_mono_ns() - 3 * MR_SECOND_NS);
+    s->limit.looked_ns = 0;
+    mr_limit_look(s);
+    ck_assert_uint_eq(loop->stretch.wait, 0);
+    mr_meters_close(s);
+    mr_meter_close(&meter);
+}
+END_TEST
+
 /* One reader that waits and one that does not: their mean counts. */
 START_TEST(test_mean)
 {
@@ -132,6 +186,8 @@ int main(void)
     tcase_add_test(tcase, test_nobody_reads);
     tcase_add_test(tcase, test_stages);
     tcase_add_test(tcase, test_room_in_the_arenas);
+    tcase_add_test(tcase, test_few_are_asked_for);
+    tcase_add_test(tcase, test_a_loop_that_gets_nothing);
     tcase_add_test(tcase, test_mean);
     return mr_suite_run("supervisor_limit", tcase);
 }

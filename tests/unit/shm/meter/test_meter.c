@@ -14,7 +14,7 @@ static struct mr_meter meter;
 static void setup(void)
 {
     ck_assert_int_eq(mr_meter_new(&meter, 2, 3, 8), 0);
-    mr_meter_begin(&meter, 5, 4);
+    mr_meter_begin(&meter, 5, 4, 2);
 }
 
 static void teardown(void)

@@ -198,6 +198,29 @@ START_TEST(test_checkpoints)
 }
 END_TEST
 
+/* The ranks of a node share its cores; one that is pinned has its own. */
+START_TEST(test_ranks_share_the_cores)
+{
+    sums.transform = 20 * SECOND;
+    sums.cpu = sums.thread = 18 * SECOND;
+    sums.cores = node.cores = 32;
+    sums.workers = 4;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_WORKERS, "try num_workers=");
+    sums.sharers = 8;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_CORES, "there are 4 of the node's 32 cores, which has 8 ranks: a lighter");
+    sums.delay = 12 * SECOND;
+    sums.cpu = sums.thread = 8 * SECOND;
+    sums.workers = 16;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_CROWD,
+           "16 workers share 4 of the node's 32 cores, which has 8 ranks: num_workers=4");
+    sums.cores = 4;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_CROWD, "16 workers share 4 cores: num_workers=4");
+    sums.cores = 2;
+    sums.sharers = 100;
+    expect(MR_STAGE_TRANSFORM, MR_CAUSE_CROWD, "num_workers=1");
+}
+END_TEST
+
 /* Without a supervisor, and with numbers that another process made up. */
 START_TEST(test_garbage)
 {
@@ -249,6 +272,7 @@ int main(void)
     tcase_add_test(tcase, test_blocked);
     tcase_add_test(tcase, test_the_interpreters_lock);
     tcase_add_test(tcase, test_no_core_is_free);
+    tcase_add_test(tcase, test_ranks_share_the_cores);
     tcase_add_test(tcase, test_transport_device_extent);
     tcase_add_test(tcase, test_checkpoints);
     tcase_add_test(tcase, test_garbage);
