@@ -30,14 +30,21 @@ class Output(WholeOrNothing, io.BufferedWriter):
     def __init__(self, raw: Any, autocommit: bool) -> None:
         super().__init__(raw)
         self._autocommit = autocommit
-        self._has_end = False
+        self._has_end = self._is_aborted = False
 
     def _publish(self) -> None:
         self._has_end = True
         if self._autocommit:
             self.commit()
+        else:
+            self.__dict__["write"] = self._refuse
+
+    def _refuse(self, data: Any, /) -> int:
+        raise ValueError("write to a file that is closed, and appears at the end of its transaction")
 
     def commit(self) -> None:
+        if self._is_aborted:  # by an exception in its `with` block: the transaction goes on without it
+            return
         if not self._has_end:  # text and compressed bytes may be on their way to it
             raw: Any = self.raw
             raw.abort()
@@ -45,6 +52,7 @@ class Output(WholeOrNothing, io.BufferedWriter):
         io.BufferedWriter.close(self)
 
     def abort(self) -> None:
+        self._is_aborted = True
         raw: Any = self.raw
         raw.abort()
 
@@ -66,6 +74,10 @@ class Compressed(WholeOrNothing, io.BufferedIOBase):
 
     def write(self, data: Any, /) -> int:
         return int(self._codec.write(data))
+
+    def tell(self) -> int:
+        """Of what was written, before it is compressed."""
+        return int(self._codec.tell())
 
     def _end(self) -> None:
         self._codec.close()

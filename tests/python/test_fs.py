@@ -9,6 +9,7 @@ import io
 import os
 import pickle
 import signal
+import tarfile
 import threading
 import time
 import zlib
@@ -311,6 +312,15 @@ def test_what_is_written_in_a_transaction(stores: Stores, system: Any) -> None:
         with system.open(paths[0], "wb") as file:
             file.write(b"other")
         raise ZeroDivisionError
+    with system.transaction:
+        with pytest.raises(ZeroDivisionError), system.open(paths[0], "wb") as file:
+            file.write(b"other")
+            raise ZeroDivisionError
+        with system.open(paths[1], "wb") as file:
+            file.write(b"beside it")
+        with pytest.raises(ValueError, match="closed"):
+            file.write(b", and late")
+    assert system.cat(paths) == {paths[0]: b"data", paths[1]: b"beside it"}
     with pytest.raises(ZeroDivisionError), system.open(paths[0], "wt") as file:
         file.write("other")
         raise ZeroDivisionError
@@ -396,6 +406,10 @@ def test_what_is_not_closed_is_not_there(stores: Stores, system: Any) -> None:
     assert gzip.decompress(system.cat_file(path + ".gz")) == b"text"
     with system.open(path + ".gz", "r", compression="infer") as file:
         assert file.read() == "text"
+    with system.open(path + ".tar.gz", "wb", compression="gzip") as file, tarfile.open(fileobj=file, mode="w") as tar:
+        tar.add(__file__, "of this test")
+    with system.open(path + ".tar.gz") as file, tarfile.open(fileobj=file) as tar:
+        assert tar.getnames() == ["of this test"]
     with pytest.raises(FileNotFoundError), system.open("no-such-bucket/x.gz", "wb", compression="gzip") as file:
         file.write(b"x")
 

@@ -115,9 +115,12 @@ def test_libraries_read_it(stores: Stores, bucket: str, tmp_path: Path) -> None:
     numpy.save(plain, array)
     for name, data in {"zip": packed, "tar": tar, "npy": plain, "pt": saved}.items():
         stores.put(name, data.getvalue())
+    stores.put("short", b"PK")
     stores.put("csv.gz", gzip.compress("\n".join(LINES).encode()))
     with millrace.open(f"{bucket}/npy") as file:
         assert (numpy.load(file) == array).all()
+    with millrace.open(f"{bucket}/short") as file:
+        assert not zipfile.is_zipfile(file)
     with millrace.open(f"{bucket}/zip") as file, zipfile.ZipFile(file) as archive:
         assert archive.read("17") == bytes([17]) * 100_000
     with millrace.open(f"{bucket}/tar") as file, tarfile.open(fileobj=file) as read:

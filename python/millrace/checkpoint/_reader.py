@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import operator
 import os
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     class _File(io.RawIOBase, BinaryIO): ...  # as typeshed has io.FileIO
 else:
     _File = io.RawIOBase
+
+
+class SeekError(OSError, ValueError):
+    """As of a file of the system, whose programs expect an OSError, and as of io.BytesIO."""
+
 
 LINE_BYTES = 256  # that a line is expected to have at most
 BUFFER_BYTES = 1 << 20  # of read1() and of copies of the standard library
@@ -98,7 +104,7 @@ class Reader(_File):
             elif whence != io.SEEK_SET:
                 raise ValueError(f"whence is {whence}: it must be 0, 1 or 2")
             if offset < 0:
-                raise ValueError(f"seek to {offset}, before the start of {self.uri}")
+                raise SeekError(errno.EINVAL, f"seek to {offset}, before the start of {self.uri}")
             self._at = _integer(offset)
         return offset
 
