@@ -30,6 +30,10 @@ static void check(const struct mr_auth_file *file)
         if (!file->client_id || !file->client_secret || !file->refresh_token)
             abort();
         break;
+    case MR_AUTH_EXTERNAL_USER:
+        if (!file->client_id || !file->client_secret || !file->refresh_token || !file->token_url)
+            abort();
+        break;
     case MR_AUTH_EXTERNAL:
         if (!file->audience || !file->subject_token_type || !file->token_url ||
             (!file->from.file && !file->from.url && !file->from.command && !file->from.environment_id))

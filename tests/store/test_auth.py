@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import google.auth.aws
+import google.auth.external_account_authorized_user
 import google.auth.identity_pool
 import google.auth.impersonated_credentials
 import google.auth.jwt
@@ -248,6 +249,8 @@ def google_credentials(path: str, cloud: Cloud) -> Any:
         credentials._source_credentials._token_uri = f"{cloud.url}/token"
         credentials._iam_endpoint_override = info["service_account_impersonation_url"]
         return credentials
+    if kind == "external_account_authorized_user":
+        return google.auth.external_account_authorized_user.Credentials.from_info(info)
     module = google.auth.aws if "environment_id" in info["credential_source"] else google.auth.identity_pool
     return module.Credentials.from_info(info, scopes=[STORAGE_SCOPE])
 
@@ -295,6 +298,32 @@ def test_authorized_user_and_quota_project(cloud: Cloud, tmp_path: Path) -> None
     cloud.seen.clear()
     works(cloud, tmp_path, 'user_project = "explicit"', GOOGLE_APPLICATION_CREDENTIALS=path)
     assert "x-goog-user-project" not in cloud.asked("/storage/v1/b/bucket/o/a")[0][0]
+
+
+def workforce_user(cloud: Cloud) -> dict[str, Any]:
+    return {
+        "type": "external_account_authorized_user",
+        "audience": "//iam.googleapis.com/locations/global/workforcePools/p/providers/q",
+        "client_id": "id.apps.googleusercontent.com",
+        "client_secret": "GOCSPX-client-secret",
+        "refresh_token": "1//refresh-token",
+        "token_url": f"{cloud.url}/sts",
+    }
+
+
+def test_a_user_of_a_workforce_pool(cloud: Cloud, tmp_path: Path) -> None:
+    path = write(tmp_path, workforce_user(cloud))
+    works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path)
+    google_auth(path, cloud)
+    (our_headers, ours), (their_headers, theirs) = cloud.asked("/sts")
+    same_but(ours, theirs)
+    assert our_headers["authorization"] == their_headers["authorization"]
+    cloud.seen.clear()
+    cloud.good = {"storage-token-2"}
+    first = {"access_token": "storage-token-1", "expires_in": 3600, "refresh_token": "1//refresh-token-2"}
+    cloud.script["/sts"] = [(200, first), (200, {"access_token": "storage-token-2", "expires_in": 3600})]
+    works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path)
+    assert [body["refresh_token"] for _, body in cloud.asked("/sts")] == ["1//refresh-token", "1//refresh-token-2"]
 
 
 def test_the_file_of_gcloud_is_found(cloud: Cloud, tmp_path: Path) -> None:
@@ -670,6 +699,10 @@ BROKEN = [
      "not an RSA key"),
     ({"type": "service_account", "client_email": "x", "token_uri": "ftp://x", "private_key": "k"}, "http or https"),
     ({"type": "authorized_user", "client_id": "x"}, 'no "client_secret"'),
+    ({"type": "external_account_authorized_user", "client_id": "x", "client_secret": "y", "refresh_token": "z"},
+     'no "token_url"'),
+    ({"type": "external_account_authorized_user", "client_id": "x", "client_secret": "y", "refresh_token": "z",
+      "token_url": "http://example.com/"}, "read by others"),
     ({"type": "external_account", "audience": "x"}, 'no "subject_token_type"'),
     ({"type": "external_account", "audience": "x", "subject_token_type": "y", "token_url": "http://z",
       "credential_source": {}}, "exactly one of"),

@@ -158,6 +158,7 @@ static struct mr_auth_source *source_new(struct mr_http *http, const struct mr_a
     case MR_AUTH_SERVICE_ACCOUNT:
         return mr_auth_service_account_new(http, file, scope);
     case MR_AUTH_USER:
+    case MR_AUTH_EXTERNAL_USER:
         return mr_auth_user_new(http, file);
     case MR_AUTH_EXTERNAL:
         if (!file->impersonation_url)
@@ -262,6 +263,7 @@ static void put_kind(const struct mr_auth *auth, char *out, size_t size)
         snprintf(out, size, "service account %s", file->client_email);
         return;
     case MR_AUTH_USER:
+    case MR_AUTH_EXTERNAL_USER:
         snprintf(out, size, "a user's, of gcloud auth application-default login");
         return;
     case MR_AUTH_EXTERNAL:

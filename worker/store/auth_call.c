@@ -196,6 +196,24 @@ void mr_auth_call_field(struct mr_auth_call *call, const char *key, const char *
     mr_text_put_encoded(&call->body, value, strlen(value));
 }
 
+void mr_auth_call_client(struct mr_auth_call *call, const struct mr_auth_file *file)
+{
+    struct mr_text pair = {0};
+    mr_auth_text_reserve(&pair, 4096);
+    struct mr_text line = {0};
+    mr_auth_text_reserve(&line, 8192);
+    mr_text_puts(&pair, file->client_id);
+    mr_text_puts(&pair, ":");
+    mr_text_puts(&pair, file->client_secret ? file->client_secret : "");
+    mr_text_puts(&line, "Basic ");
+    if (!pair.failed)
+        mr_auth_put_base64(&line, pair.data, pair.length, false);
+    if (!line.failed)
+        mr_auth_call_line(call, "Authorization", line.data);
+    mr_auth_text_wipe(&pair);
+    mr_auth_text_wipe(&line);
+}
+
 /* ---- sending ---- */
 
 /* Sink for the body of a 2xx response. -1 with mr_error, which fails the request, if it is too long. */

@@ -41,25 +41,6 @@ static void auth_external_on_token(struct mr_auth_call *call, struct mr_auth_ans
     mr_auth_fail(&external->base);
 }
 
-/* "Authorization: Basic ..." for a workforce pool with an OAuth client. */
-static void put_client(struct mr_auth_call *call, const struct mr_auth_file *file)
-{
-    struct mr_text pair = {0};
-    mr_auth_text_reserve(&pair, 4096);
-    struct mr_text line = {0};
-    mr_auth_text_reserve(&line, 8192);
-    mr_text_puts(&pair, file->client_id);
-    mr_text_puts(&pair, ":");
-    mr_text_puts(&pair, file->client_secret ? file->client_secret : "");
-    mr_text_puts(&line, "Basic ");
-    if (!pair.failed)
-        mr_auth_put_base64(&line, pair.data, pair.length, false);
-    if (!line.failed)
-        mr_auth_call_line(call, "Authorization", line.data);
-    mr_auth_text_wipe(&pair);
-    mr_auth_text_wipe(&line);
-}
-
 /* Copies subject_token. 0, and base.done follows, or -1 with mr_error. */
 static int exchange(struct external *external, const char *subject_token)
 {
@@ -68,7 +49,7 @@ static int exchange(struct external *external, const char *subject_token)
     mr_auth_call_init(call, external->base.http, "POST", file->token_url);
     mr_auth_call_line(call, "Content-Type", "application/x-www-form-urlencoded");
     if (file->client_id)
-        put_client(call, file);
+        mr_auth_call_client(call, file); /* of a workforce pool */
     mr_auth_call_field(call, "grant_type", "urn:ietf:params:oauth:grant-type:token-exchange");
     mr_auth_call_field(call, "audience", file->audience);
     mr_auth_call_field(call, "scope", external->scope);

@@ -328,6 +328,10 @@ static int check_file(struct mr_auth_file *file)
         {"client_email", file->client_email}, {"private_key", file->private_key}, {"token_uri", file->token_uri}};
     const struct need user[] = {
         {"client_id", file->client_id}, {"client_secret", file->client_secret}, {"refresh_token", file->refresh_token}};
+    const struct need external_user[] = {{"client_id", file->client_id},
+                                         {"client_secret", file->client_secret},
+                                         {"refresh_token", file->refresh_token},
+                                         {"token_url", file->token_url}};
     const struct need impersonated[] = {{"service_account_impersonation_url", file->impersonation_url},
                                         {"source_credentials", file->source ? "" : NULL}};
     const char *type = file->type;
@@ -351,6 +355,11 @@ static int check_file(struct mr_auth_file *file)
         file->kind = MR_AUTH_USER;
         return check_needs(file, user, COUNT(user));
     }
+    if (strcmp(type, "external_account_authorized_user") == 0) {
+        file->kind = MR_AUTH_EXTERNAL_USER;
+        return check_needs(file, external_user, COUNT(external_user)) ? -1
+                                                                      : check_secret_url("token_url", file->token_url);
+    }
     if (strcmp(type, "external_account") == 0) {
         file->kind = MR_AUTH_EXTERNAL;
         return check_external(file);
@@ -367,7 +376,7 @@ static int check_file(struct mr_auth_file *file)
     }
     mr_error_set(MR_E_DENIED,
                  "its type \"%.40s\" is none of service_account, authorized_user, external_account, "
-                 "impersonated_service_account",
+                 "external_account_authorized_user, impersonated_service_account",
                  type);
     return -1;
 }

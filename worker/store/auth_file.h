@@ -13,7 +13,13 @@
 #define MR_AUTH_DELEGATES_MAX 16
 #define MR_AUTH_HEADERS_MAX   6
 
-enum mr_auth_kind { MR_AUTH_SERVICE_ACCOUNT, MR_AUTH_USER, MR_AUTH_EXTERNAL, MR_AUTH_IMPERSONATED };
+enum mr_auth_kind {
+    MR_AUTH_SERVICE_ACCOUNT,
+    MR_AUTH_USER,
+    MR_AUTH_EXTERNAL,
+    MR_AUTH_EXTERNAL_USER,
+    MR_AUTH_IMPERSONATED
+};
 
 struct mr_auth_pair {
     const char *name, *value;
@@ -24,8 +30,8 @@ struct mr_auth_file {
     enum mr_auth_kind kind;
     const char *type, *quota_project_id, *token_uri;
     const char *client_email, *private_key, *private_key_id; /* service_account */
-    const char *client_id, *client_secret, *refresh_token;   /* authorized_user; the first two: also external */
-    const char *audience, *subject_token_type, *token_url;   /* external_account */
+    const char *client_id, *client_secret, *refresh_token;   /* ..._user; the first two: also external_account */
+    const char *audience, *subject_token_type, *token_url;   /* external_account; token_url: also its user's */
     const char *workforce_pool_user_project;                 /* external_account */
     const char *impersonation_url;                           /* external_account, impersonated_service_account */
     const char *delegates[MR_AUTH_DELEGATES_MAX];            /* impersonated_service_account */

@@ -39,6 +39,7 @@ struct mr_auth_source_ops {
 /* The kinds. Each keeps file and scope by reference. NULL with mr_error. */
 struct mr_auth_source *mr_auth_service_account_new(struct mr_http *http, const struct mr_auth_file *file,
                                                    const char *scope);
+/* Also for external_account_authorized_user. */
 struct mr_auth_source *mr_auth_user_new(struct mr_http *http, const struct mr_auth_file *file);
 struct mr_auth_source *mr_auth_external_new(struct mr_http *http, const struct mr_auth_file *file, const char *scope);
 /* inner: owned by it, on failure too. NULL: its constructor failed, and so does this one, with the same mr_error. */
@@ -46,6 +47,9 @@ struct mr_auth_source *mr_auth_impersonate_new(struct mr_http *http, const struc
                                                struct mr_auth_source *inner);
 /* host: "name[:port]" of the metadata server. */
 struct mr_auth_source *mr_auth_metadata_new(struct mr_http *http, const char *host);
+
+/* The header "Authorization: Basic ..." with the file's OAuth client. */
+void mr_auth_call_client(struct mr_auth_call *call, const struct mr_auth_file *file);
 
 /* Reports mr_error to source->done. */
 void mr_auth_fail(struct mr_auth_source *source);

@@ -1,5 +1,12 @@
-/* auth_user.c - what `gcloud auth application-default login` leaves: a refresh token. */
+/*
+ * auth_user.c - what `gcloud auth application-default login` leaves: a refresh token. That of a user of a workforce pool
+ * (external_account_authorized_user) goes to STS, which may answer with another one for the next time
+ * (https://google.aip.dev/auth/4117, and RFC 6749, section 6).
+ */
 #include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
 
 #include "base/error.h"
 #include "worker/store/auth_impl.h"
@@ -10,12 +17,34 @@ struct user {
     struct mr_auth_source base;
     const struct mr_auth_file *file;
     struct mr_auth_call call;
+    struct mr_text next; /* the refresh token that came with the last answer; empty: none */
 };
+
+/* Keeps the refresh token of an answer, of which it parses a copy. */
+static void keep_next(struct user *user, const struct mr_auth_answer *answer)
+{
+    struct mr_auth_member member = {"refresh_token", NULL};
+    char *copy = malloc(answer->length + 1);
+    if (!copy)
+        return; /* the old one may do */
+    memcpy(copy, answer->body, answer->length + 1);
+    if (mr_auth_members(copy, answer->length, &member, 1) == 0 && mr_auth_is_token(member.value)) {
+        mr_auth_text_wipe(&user->next);
+        mr_auth_text_reserve(&user->next, MR_AUTH_TOKEN_MAX + 1);
+        mr_text_puts(&user->next, member.value);
+        if (user->next.failed)
+            mr_auth_text_wipe(&user->next);
+    }
+    OPENSSL_cleanse(copy, answer->length + 1);
+    free(copy);
+}
 
 static void auth_user_on_token(struct mr_auth_call *call, struct mr_auth_answer *answer)
 {
     struct user *user = call->arg;
     struct mr_auth_token token;
+    if (answer->status / 100 == 2 && user->file->kind == MR_AUTH_EXTERNAL_USER)
+        keep_next(user, answer);
     bool grant = mr_auth_answer_says(answer, "invalid_grant"), client = mr_auth_answer_says(answer, "invalid_client");
     if (mr_auth_answer_check(call, answer, "token") == 0 && mr_auth_answer_token(call, answer, &token) == 0) {
         user->base.done(user->base.arg, &token);
@@ -33,12 +62,18 @@ static int user_start(struct mr_auth_source *source)
 {
     struct user *user = (struct user *)source;
     const struct mr_auth_file *file = user->file;
-    mr_auth_call_init(&user->call, source->http, "POST", file->token_uri ? file->token_uri : TOKEN_URL);
+    bool external = file->kind == MR_AUTH_EXTERNAL_USER;
+    const char *url = external ? file->token_url : file->token_uri ? file->token_uri : TOKEN_URL;
+    mr_auth_call_init(&user->call, source->http, "POST", url);
     mr_auth_call_line(&user->call, "Content-Type", "application/x-www-form-urlencoded");
     mr_auth_call_field(&user->call, "grant_type", "refresh_token");
-    mr_auth_call_field(&user->call, "client_id", file->client_id);
-    mr_auth_call_field(&user->call, "client_secret", file->client_secret);
-    mr_auth_call_field(&user->call, "refresh_token", file->refresh_token);
+    if (external) {
+        mr_auth_call_client(&user->call, file);
+    } else {
+        mr_auth_call_field(&user->call, "client_id", file->client_id);
+        mr_auth_call_field(&user->call, "client_secret", file->client_secret);
+    }
+    mr_auth_call_field(&user->call, "refresh_token", user->next.length ? user->next.data : file->refresh_token);
     user->call.done = auth_user_on_token;
     user->call.arg = user;
     return mr_auth_call_send(&user->call);
@@ -52,6 +87,7 @@ static void user_cancel(struct mr_auth_source *source)
 static void user_destroy(struct mr_auth_source *source)
 {
     user_cancel(source);
+    mr_auth_text_wipe(&((struct user *)source)->next);
     free(source);
 }
 
