@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Cloud(http.server.ThreadingHTTPServer):
         self.seen: list[tuple[str, dict[str, str], dict[str, str]]] = []  # path, headers, form or JSON
         self.held: set[str] = set()  # paths whose next request is answered only after 13 s, or at `released`
         self.released = threading.Event()
+        self.at: dict[str, Callable[[], object]] = {}  # path -> what happens at its next request
         self.turned_away = 0  # so many more connections are closed at once
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
@@ -94,6 +95,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if headers.get("content-type") == "application/json" and raw:
             body = json.loads(raw)
         cloud.seen.append((self.path, headers, body))
+        if path in cloud.at:
+            cloud.at.pop(path)()
         if path in cloud.held:
             cloud.held.remove(path)
             cloud.released.wait(13)
@@ -298,6 +301,18 @@ def test_authorized_user_and_quota_project(cloud: Cloud, tmp_path: Path) -> None
     cloud.seen.clear()
     works(cloud, tmp_path, 'user_project = "explicit"', GOOGLE_APPLICATION_CREDENTIALS=path)
     assert "x-goog-user-project" not in cloud.asked("/storage/v1/b/bucket/o/a")[0][0]
+
+
+@pytest.mark.parametrize(("change", "second"), [({"refresh_token": "1//refresh-token-2"}, "-2"), ({"type": ""}, "")])
+def test_a_file_that_is_replaced_meanwhile(cloud: Cloud, tmp_path: Path, change: dict[str, str], second: str) -> None:
+    """The token that it gave last is refused. One that cannot be used leaves what was read before."""
+    cloud.good = {"storage-token-2"}
+    cloud.script["/token"] = [(200, {"access_token": f"storage-token-{i}", "expires_in": 3600}) for i in (1, 2)]
+    path = write(tmp_path, user(cloud))
+    cloud.at["/token"] = lambda: write(tmp_path, {**user(cloud), **change})
+    works(cloud, tmp_path, GOOGLE_APPLICATION_CREDENTIALS=path)
+    tokens = [body["refresh_token"] for _, body in cloud.asked("/token")]
+    assert tokens == ["1//refresh-token", f"1//refresh-token{second}"]
 
 
 def workforce_user(cloud: Cloud) -> dict[str, Any]:

@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/container.h"
+#include "base/log.h"
 #include "worker/store/auth_impl.h"
 #include "worker/store/auth_waiters.h"
 
@@ -25,7 +27,8 @@ struct mr_auth {
     struct mr_http *http;
     bool anonymous;
     struct mr_auth_file *file;
-    char *origin; /* the file's path, or the metadata server's host */
+    struct stat seen; /* the file, as it was before it was read */
+    char *origin;     /* the file's path, or the metadata server's host */
     struct mr_auth_source *source;
     struct mr_http_timer timer; /* starts a fetch */
     bool fetching, started, refused;
@@ -99,24 +102,6 @@ static void auth_on_token(void *arg, const struct mr_auth_token *token)
     wake_all(auth, token->code, token->text);
 }
 
-/* Wakes the waiters without a fetch if the token has been replaced meanwhile. If a fetch cannot start, they get
- * mr_error. */
-static void run_fetch(struct mr_http_timer *timer)
-{
-    struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
-    /* A 401 may come for a token that has been replaced meanwhile: a waiter takes the new one. */
-    if (is_good(auth) && mr_http_now_ns(auth->http) < auth->refresh_ns) {
-        fetch_at(auth, auth->refresh_ns);
-        wake_all(auth, MR_OK, "");
-        return;
-    }
-    if (auth->started)
-        auth->source->ops->cancel(auth->source); /* overwrites what the fetch before it left */
-    auth->fetching = auth->started = true;
-    if (auth->source->ops->start(auth->source) != 0)
-        mr_auth_fail(auth->source);
-}
-
 bool mr_auth_headers(struct mr_auth *auth, struct mr_auth_headers *headers)
 {
     *headers = (struct mr_auth_headers){.count = 0};
@@ -186,6 +171,13 @@ static bool is_true(const char *text)
     return text && (strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0);
 }
 
+static void take_source(struct mr_auth *auth, struct mr_auth_source *source)
+{
+    auth->source = source;
+    source->done = auth_on_token;
+    source->arg = auth;
+}
+
 /* Sets source and origin, and file if they come from one. -1 with mr_error. No network: only the first fetch finds out
  * whether there is a metadata server. */
 static int find_source(struct mr_auth *auth)
@@ -197,6 +189,8 @@ static int find_source(struct mr_auth *auth)
         snprintf(path, sizeof path, "%s", variable);
     if (variable || access(path, F_OK) == 0) {
         auth->origin = strdup(path);
+        if (stat(path, &auth->seen) != 0)
+            auth->seen = (struct stat){0};
         auth->file = mr_auth_file_read(path);
         if (auth->file) {
             auth->source = source_new(auth->http, auth->file, MR_AUTH_SCOPE_STORAGE);
@@ -239,6 +233,58 @@ static int set_quota(struct mr_auth *auth)
     mr_error_set(MR_E_NO_MEMORY, "no memory for credentials");
     return -1;
 }
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* A key that was replaced, or a new login, counts without a restart. What cannot be used, as a file that is just being
+ * written, leaves what was read before. No fetch may be under way. */
+static void follow_file(struct mr_auth *auth)
+{
+    struct stat now;
+    if (!auth->file || stat(auth->origin, &now) != 0 || is_same(&now, &auth->seen))
+        return;
+    auth->seen = now;
+    struct mr_auth_file *file = mr_auth_file_read(auth->origin), *old = auth->file;
+    struct mr_auth_source *source = file ? source_new(auth->http, file, MR_AUTH_SCOPE_STORAGE) : NULL;
+    if (source) {
+        auth->source->ops->destroy(auth->source);
+        take_source(auth, source);
+        auth->file = file;
+        file = old;
+        mr_text_clear(&auth->quota);
+    }
+    if (!source || set_quota(auth) != 0)
+        mr_log_warning("%s has changed: %s%s", auth->origin, mr_error_text(),
+                       source ? "" : "; the credentials that it held before are used");
+    mr_auth_file_destroy(file);
+}
+
+/* ---- fetching ---- */
+
+/* Wakes the waiters without a fetch if the token has been replaced meanwhile; reads the file anew if that was. If a fetch cannot start, they get
+ * mr_error. */
+static void run_fetch(struct mr_http_timer *timer)
+{
+    struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
+    /* A 401 may come for a token that has been replaced meanwhile: a waiter takes the new one. */
+    if (is_good(auth) && mr_http_now_ns(auth->http) < auth->refresh_ns) {
+        fetch_at(auth, auth->refresh_ns);
+        wake_all(auth, MR_OK, "");
+        return;
+    }
+    if (auth->started)
+        auth->source->ops->cancel(auth->source); /* overwrites what the fetch before it left */
+    follow_file(auth);
+    auth->fetching = auth->started = true;
+    if (auth->source->ops->start(auth->source) != 0)
+        mr_auth_fail(auth->source);
+}
+
+/* ---- for people ---- */
 
 /* The account in ".../serviceAccounts/ACCOUNT:generateAccessToken". */
 static int put_account(const char *url, char *out, size_t size)
@@ -325,8 +371,7 @@ static struct mr_auth *auth_make(struct mr_http *http, bool anonymous)
             auth_free(auth);
             return NULL;
         }
-        auth->source->done = auth_on_token;
-        auth->source->arg = auth;
+        take_source(auth, auth->source);
     }
     auth->next = auths;
     auths = auth;
