@@ -265,8 +265,8 @@ static void follow_file(struct mr_auth *auth)
 
 /* ---- fetching ---- */
 
-/* Wakes the waiters without a fetch if the token has been replaced meanwhile; reads the file anew if that was. If a fetch cannot start, they get
- * mr_error. */
+/* Wakes the waiters without a fetch if the token has been replaced meanwhile; reads the file anew if that was. If a
+ * fetch cannot start, they get mr_error. */
 static void run_fetch(struct mr_http_timer *timer)
 {
     struct mr_auth *auth = MR_CONTAINER_OF(timer, mr_auth, timer);
