@@ -221,7 +221,7 @@ struct work {
     uint32_t wanted;   /* workers that would make a batch in the time of a step */
     uint32_t workers, cores;
     uint32_t share;      /* of the cores, what is left for this rank beside the node's others */
-    char cores_text[64]; /* what the workers share, for people */
+    char cores_text[96]; /* what the workers share, for people */
 };
 
 /* The workers' work per batch. CPU and delay are shares of the working time, so they can be compared with a core. */
