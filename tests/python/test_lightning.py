@@ -480,6 +480,84 @@ def test_the_loader_s_length_is_the_epoch_s(folder: str) -> None:
         part.load_state_dict({key: value for key, value in state.items() if key != "steps"})
 
 
+class Recorder(pl.LightningModule):  # type: ignore[misc]
+    """Notes what it is trained on, as (epoch, the batch's first sample)."""
+
+    def __init__(self, estimates: bool = False, fresh: bool = False) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.estimates, self.fresh, self.seen = estimates, fresh, []  # type: ignore[var-annotated]
+        self.kept = self.new(4)
+
+    def new(self, batch: int) -> Any:
+        dataset = millrace.IterableDataset("gs://bucket/train/", transform=bytes, shuffle=True, seed=1)
+        return millrace.lightning.DataLoader(dataset, batch_size=batch)
+
+    def train_dataloader(self) -> Any:
+        return self.new(4) if self.fresh else self.kept
+
+    def val_dataloader(self) -> Any:
+        return self.new(12)
+
+    def training_step(self, batch: Any, _: int) -> Any:
+        self.seen.append((self.trainer.current_epoch, batch[0]))
+        return self.layer(torch.ones(1, 1)).sum()
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        pass
+
+    def configure_optimizers(self) -> Any:
+        if self.estimates:
+            assert self.trainer.estimated_stepping_batches > 0  # which makes Lightning ask for the loader too early
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class SaveAt(pl.Callback):  # type: ignore[misc]
+    """Saves the run at a hook, when it has made so many steps, and ends it there."""
+
+    def __init__(self, hook: str, steps: int, path: Path) -> None:
+        def at_hook(trainer: Any, *_: Any) -> None:
+            if trainer.global_step == steps and not trainer.sanity_checking and not path.exists():
+                trainer.save_checkpoint(path)
+                raise ZeroDivisionError
+
+        setattr(self, hook, at_hook)
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_trainer_goes_on_where_it_was(folder: str, tmp_path: Path, limit: int | None) -> None:
+    def fit(model: Recorder, path: Path | None = None, **more: Any) -> list[Any]:
+        trainer = pl.Trainer(
+            max_epochs=3,
+            limit_train_batches=limit,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            use_distributed_sampler=False,
+            **more,
+        )
+        trainer.fit(model, ckpt_path=path)
+        return model.seen
+
+    whole, last = fit(Recorder()), limit or 6
+    assert len(set(whole)) == 3 * last
+    assert fit(Recorder(fresh=True), reload_dataloaders_every_n_epochs=1) == whole
+    for hook, steps in (
+        ("on_validation_end", last),
+        ("on_train_batch_end", last),
+        ("on_train_epoch_end", last),
+        ("on_train_batch_end", last + 2),
+    ):
+        for estimates in (False, True):
+            path, begun = tmp_path / f"{hook}-{steps}-{estimates}.ckpt", Recorder(estimates)
+            with pytest.raises(ZeroDivisionError):
+                fit(begun, callbacks=[SaveAt(hook, steps, path)])
+            assert begun.seen + fit(Recorder(estimates), path) == whole, (hook, steps, estimates)
+
+
 def test_a_loader_after_an_error(folder: str, tmp_path: Path) -> None:
     """As millrace.DataLoader: what comes next is not the end of a whole epoch. No batch is kept for the next one."""
     for i in range(8):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
+from .._errors import Error
 from .._loader import DataLoader as _DataLoader
 from .._progress import number
 
@@ -12,11 +15,24 @@ class DataLoader(_DataLoader):
     """millrace.DataLoader for a Trainer: `len` is the steps of the whole epoch, also after a resume in its middle.
 
     Lightning goes on counting where the checkpoint was taken and compares with `len`. millrace.DataLoader's is of what
-    iterates next; here the steps before belong to it, and to the state.
+    iterates next; here the steps before belong to it, and to the state. Its first batch in a Trainer is of the epoch
+    and the step at which the Trainer stands, whatever Lightning has loaded and when.
     """
+
+    _is_new = True  # the Trainer has had no batch since it was made, or since the Trainer loaded its state
+    _is_placed = False  # by set_epoch or load_state_dict
+    _is_trainers = False  # its state is of the Trainer's checkpoint
 
     def __len__(self) -> int:
         return self._batch_source.progress.steps + self._batch_source.left()
+
+    def __iter__(self) -> Any:
+        iteration = super().__iter__()
+        return _First(self, iteration) if self._is_new else iteration
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        self._is_placed = True
 
     def state_dict(self) -> dict[str, Any]:
         """As millrace.DataLoader's, and `steps`: the batches of this epoch that were given."""
@@ -26,3 +42,67 @@ class DataLoader(_DataLoader):
         steps = number(state, "steps")
         super().load_state_dict(state)
         self._batch_source.progress.steps = steps
+        package = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
+        self._is_trainers = package in ("lightning", "pytorch_lightning")
+        self._is_new = self._is_placed = True
+
+    def _in_step(self, iteration: Any) -> Any:
+        """The iteration that the Trainer needs now: this one, or another where Lightning has loaded no state, or has
+        saved one at the end of an epoch and begins the next."""
+        loop = _training_loop()
+        if loop is None:
+            return iteration
+        self._is_new = False
+        progress, trainer = self._batch_source.progress, loop.trainer
+        ready, epoch = loop.batch_progress.current.ready, trainer.fit_loop.epoch_progress.current.processed
+        if self._is_placed and (not self._is_trainers or progress.steps == ready):
+            return iteration
+        if not self._is_placed and ready == epoch == 0:
+            return iteration
+        iteration._abandon(StopIteration())  # its workers end before others start
+        if not self._is_placed:
+            _load_states(trainer.fit_loop)  # which Lightning leaves out after trainer.estimated_stepping_batches
+            self._is_new = False
+        if progress.steps != ready > 0:
+            raise Error(
+                f"the Trainer goes on after batch {ready} of epoch {epoch}, and its checkpoint has no state of this "
+                "loader: resume with the one that it was saved with, or call set_epoch to begin an epoch anew"
+            )
+        if not self._is_placed:
+            self._batch_source.set_epoch(epoch)  # made anew: reload_dataloaders_every_n_epochs
+        elif ready == 0 < progress.steps:
+            progress.finish()  # all of it, or what limit_train_batches left of it
+        return super().__iter__()
+
+
+class _First(Iterator[Any]):
+    """An iteration that may be another one when its first batch is asked for."""
+
+    def __init__(self, loader: DataLoader, iteration: Any) -> None:
+        self._loader: DataLoader | None = loader
+        self._iteration = iteration
+
+    def __len__(self) -> int:
+        return len(self._iteration)
+
+    def __next__(self) -> Any:
+        loader, self._loader = self._loader, None
+        if loader is not None:
+            self._iteration = loader._in_step(self._iteration)
+        return next(self._iteration)
+
+
+def _training_loop() -> Any:
+    """Lightning's loop over the batches of an epoch, if that is what asks for one: not a validation within it, nor the
+    training step."""
+    frame = sys._getframe(3)  # of who asked
+    while str(frame.f_globals.get("__name__")).endswith((".fetchers", ".combined_loader")) and frame.f_back is not None:
+        frame = frame.f_back
+    loop = frame.f_locals.get("self")
+    return loop if type(loop).__name__ == "_TrainingEpochLoop" else None
+
+
+def _load_states(fit_loop: Any) -> None:
+    load = getattr(fit_loop, "_load_combined_loader_states", None)
+    if load is not None:
+        load()
