@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from . import _arguments
 from ._errors import Error
 
 _MODULE = "accelerate.data_loader"
 _DIVIDING = ("DataLoaderDispatcher", "IterableDatasetShard")
-_DATA_PARALLEL = ("dp", "fsdp", "dp_replicate", "dp_shard")  # of a mesh: ranks along these read different samples
 
 
 def refuse_to_divide(world: int) -> None:
@@ -123,20 +121,3 @@ class PreparedIteration(Iterator[Any]):
         if self._batches.is_over():
             loader.end_of_dataloader, loader.remainder = True, source.samples_since(cursor)
         return batch
-
-
-def refuse_mesh(rank: tuple[int, int]) -> None:
-    """ValueError if ranks that share a model's layer, by a mesh of Accelerate's, would get different samples."""
-    from accelerate.state import AcceleratorState
-
-    if rank != _arguments.resolve_rank(None, None):
-        return
-
-    mesh: Any = getattr(AcceleratorState(), "device_mesh", None) if AcceleratorState._shared_state else None
-    names = () if mesh is None else mesh.mesh_dim_names or ()
-    shared = [name for at, name in enumerate(names) if name not in _DATA_PARALLEL and mesh.size(at) > 1]
-    if shared:
-        raise ValueError(
-            f"ranks along {', '.join(shared)} of the accelerator's mesh need the same samples, and a rank of {rank[1]} "
-            "reads its own: give rank= and world_size= of the ranks that are to read different ones"
-        )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from . import _accelerate, _arguments, _shuffle, _torch
+from . import _accelerate, _arguments, _mesh, _shuffle, _torch
 from ._connection import Loop
 from ._dataset import Dataset
 from ._errors import Error
@@ -200,6 +200,7 @@ class IterableDataset(Dataset):
         return Loop(at.epoch, at.cursor, at.seed, batch, world, rank, *(at.blocks or ()))
 
     def _agree_on_order(self, loop: Loop) -> None:
+        _mesh.check((loop.rank, loop.world), self._rank_arguments)
         self._source.agree_on_order(loop, self._shuffle, self._tail, self._progress)
 
     def _plan(self, loop: Loop, tail: str | None = None) -> Plan:

@@ -14,7 +14,7 @@ import torch.utils.data
 from torch.utils.data import RandomSampler, SequentialSampler, default_collate
 from torch.utils.data._utils.collate import default_convert
 
-from . import _accelerate, _arguments, _shuffle, _timing, _torch, _trace
+from . import _accelerate, _arguments, _mesh, _shuffle, _timing, _torch, _trace
 from ._batches import Arenas, TimedSender, Transported, check_device
 from ._connection import Loop
 from ._draws import Draws
@@ -160,8 +160,6 @@ class DataLoader(_accelerate.Preparable, torch.utils.data.DataLoader[Any]):
         self._end_useless_workers()
         if not self._is_prepared:
             return _Iteration(self._batch_source, self._inner, self._meter, self._epochs)
-        if isinstance(self._batch_source, _Planned):
-            _accelerate.refuse_mesh(self._batch_source.rank())
         move = _accelerate.mover(self)
         iteration = _Iteration(self._batch_source, self._inner, self._meter, self._epochs, move)
         return _accelerate.PreparedIteration(self, iteration)
@@ -522,7 +520,12 @@ class _Planned(_BatchSource):
     def _new_plan(self, cursor: int | None = None) -> Plan:
         return self._dataset._source.plan(self._loop(cursor), self._shuffle, self._tail)
 
+    def given_rank(self) -> tuple[int | None, int | None]:
+        """The arguments; None: not given."""
+        raise NotImplementedError
+
     def begin(self) -> int:
+        _mesh.check(self.rank(), self.given_rank())
         self._dataset._source.agree_on_order(self._loop(), self._shuffle, self._tail, self.progress)
         self._plan = self._new_plan()
         log_left_out(self._plan)
@@ -557,10 +560,14 @@ class _Iterated(_Planned):
 
     def __init__(self, dataset: IterableDataset, batch: int | None, tail: str) -> None:
         super().__init__(dataset, batch, tail, dataset._shuffle, dataset._progress.seed)
+        self.progress.begin_at(dataset._progress)
         self._key = HandedKey()
 
     def rank(self) -> tuple[int, int]:
         return self._dataset._rank()
+
+    def given_rank(self) -> tuple[int | None, int | None]:
+        return self._dataset._rank_arguments
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         steps = _Steps(self._dataset, self._key, self._batch, self._tail, workers["num_workers"])
@@ -607,6 +614,9 @@ class _Mapped(_Planned):
 
     def rank(self) -> tuple[int, int]:
         return _arguments.resolve_rank(*self._ranks)
+
+    def given_rank(self) -> tuple[int | None, int | None]:
+        return self._ranks
 
     def loader(self, collate: Collate | None, workers: dict[str, Any], single: bool) -> Any:
         depth = look_ahead(self._dataset, self._batch)

@@ -78,6 +78,11 @@ class Progress:
         self._begun = False
         self.serial += 1
 
+    def begin_at(self, other: Progress) -> None:
+        """Of a new loader: where its data set was put."""
+        self.epoch, self.cursor = other.next()
+        self.blocks = other.blocks if self.cursor > 0 else None
+
     def follow(self, loop: Loop) -> None:
         """Stands where the loop's process does."""
         self.epoch, self.cursor, self.seed = loop.epoch, loop.cursor, loop.seed

@@ -13,6 +13,8 @@ from accelerate.state import AcceleratorState, PartialState
 from torch.distributed.device_mesh import init_device_mesh
 
 import millrace
+import millrace.awsio.python.lib.io.s3.s3dataset as awsio
+from millrace.s3torchconnector import S3IterableDataset
 from tests.python import ranks
 from tests.python.conftest import Folder
 
@@ -88,7 +90,7 @@ def divide(uri: str) -> None:
 def share_a_layer(uri: str) -> None:
     accelerator, loader = prepared(uri)
     AcceleratorState().device_mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("dp_shard", "tp"))
-    with pytest.raises(ValueError, match=r"ranks along tp.* give rank= and world_size="):
+    with pytest.raises(ValueError, match=r"ranks along tp.* give rank= and world_size="):  # the default group's are too
         iter(loader)
     same = accelerator.prepare(millrace.DataLoader(data_set(uri, rank=0, world_size=1), batch_size=BATCH))
     assert sorted(number for batch in same for number in batch.tolist()) == ALL
@@ -121,6 +123,15 @@ def one_rank(uri: str) -> None:
                         )
                     )
                 )
+    named = S3IterableDataset.from_objects(["s3://bucket/a"], region="us-east-1", enable_sharding=True)
+    named._world_size = 2
+    plugged = awsio.S3IterableDataset.__new__(awsio.S3IterableDataset)
+    plugged.__dict__.update(dist=True, rank=0, world_size=2)
+    for part in (named, plugged):
+        for more in ({}, {"num_workers": 1, "multiprocessing_context": "spawn"}):
+            loader = torch.utils.data.DataLoader(part, BATCH, **more)  # type: ignore[arg-type]
+            with pytest.raises(millrace.Error, match="each of the 2 ranks"):
+                next(iter(accelerate.data_loader.prepare_data_loader(loader, put_on_device=True)))
     for dataset in (millrace.MapDataset(uri), millrace.IterableDataset(uri)):
         loader = millrace.DataLoader(dataset, BATCH)
         with pytest.raises(ValueError, match="load_state_dict"):

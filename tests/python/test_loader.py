@@ -124,6 +124,20 @@ def test_set_epoch_overrides(socket: str, hundred: Folder) -> None:
     assert list(loader) == model_steps(loader, 1, 8, epoch=3)[0]
 
 
+def test_it_begins_where_its_data_set_was_put(socket: str, hundred: Folder) -> None:
+    """As programs put it that give their data sets to torch's DataLoader."""
+    dataset = loader_of(hundred.uri).dataset
+    dataset.set_epoch(5)
+    loader = millrace.DataLoader(dataset, batch_size=8)
+    batches = iter(loader)
+    first = next(batches)
+    again = loader_of(hundred.uri).dataset
+    again.load_state_dict(loader.state_dict())
+    rest = list(batches)
+    assert [first, *rest] == model_steps(loader, 1, 8, epoch=5)[0]
+    assert list(millrace.DataLoader(again, batch_size=8)) == rest
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_exception_is_not_the_end_of_an_epoch(socket: str, hundred: Folder, workers: int) -> None:
     """A loop that goes on after it hears so, once, and can go on where it was."""

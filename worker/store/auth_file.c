@@ -366,7 +366,7 @@ static int check_file(struct mr_auth_file *file)
     }
     if (strcmp(type, "impersonated_service_account") == 0) {
         file->kind = MR_AUTH_IMPERSONATED;
-        if (check_needs(file, impersonated, COUNT(impersonated)) != 0 ||
+        if (check_needs(file, impersonated, COUNT(impersonated)) != 0 || !file->source ||
             check_secret_url("service_account_impersonation_url", file->impersonation_url) != 0)
             return -1;
         if (check_file(file->source) == 0)

@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch.distributed
 import torch.utils.data
 
+from .. import _accelerate
 from .._dataset import check_own
 from .._iterable import IterableDataset
 from ._config import S3ClientConfig
@@ -99,9 +100,18 @@ class S3IterableDataset(S3Dataset, torch.utils.data.IterableDataset[Any]):
         chosen = Prefix(s3_uri)
         return cls(region, chosen, endpoint, transform, s3client_config, enable_sharding, reader_constructor)
 
+    def _ranks(self) -> int:
+        """Among how many the objects are divided."""
+        return self._world_size if self._enable_sharding else 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        _accelerate.refuse_to_divide(self._ranks())  # for workers that are not forked
+        return self.__dict__.copy()
+
     def __iter__(self) -> Iterator[Any]:
         worker = torch.utils.data.get_worker_info() if self._enable_sharding else None
-        ranks = self._world_size if self._enable_sharding else 1
+        ranks = self._ranks()
+        _accelerate.refuse_to_divide(ranks)
         of_rank = range(self._rank if ranks > 1 else 0, len(self._listed), ranks)
         return self._samples(of_rank if worker is None else of_rank[worker.id :: worker.num_workers])
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch.distributed
 import torch.utils.data
 
+from millrace import _accelerate
 from millrace.awsio import _urls
 from millrace.s3torchconnector import S3IterableDataset as _Iterable
 from millrace.s3torchconnector import S3MapDataset as _Map
@@ -111,7 +112,11 @@ class S3IterableDataset(S3BaseClass, _Iterable):
     def shuffled_list(self) -> list[str]:
         return [self._names[number] for number in self._order()]
 
+    def _ranks(self) -> int:
+        return self.world_size if self.dist else 1
+
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        _accelerate.refuse_to_divide(self._ranks())
         numbers = self._order()[self.rank :: self.world_size] if self.dist else self._order()
         worker = torch.utils.data.get_worker_info()
         if worker is not None:
