@@ -79,7 +79,6 @@ def train(data: str, folder: str, epochs: int, batch: int, workers: int, every: 
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        use_distributed_sampler=False,  # millrace shards by itself
         callbacks=[saves],
         plugins=[millrace.lightning.CheckpointIO(wait=False)],  # training continues while a checkpoint is uploaded
     )

@@ -119,6 +119,8 @@ class DataLoader(_accelerate.Preparable, torch.utils.data.DataLoader[Any]):
         chosen_tail = tail if sampled else _arguments.tail(tail, drop_last)  # drop_last is then the batch sampler's
         order = _Order(batch_size, chosen_tail, shuffle, seed, rank, world_size, block_bytes, mix_blocks)
         self._batch_source = self._batch_source_of(dataset, order, sampled)
+        if isinstance(self._batch_source, _Mapped):
+            self.__dict__["sampler"] = _PlannedSampler(self._batch_source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._single = batch_size is None
@@ -627,6 +629,30 @@ class _Mapped(_Planned):
         plan = self._plan
         assert plan is not None
         return (plan.objects(step) for step in range(plan.steps))
+
+
+class _PlannedSampler(torch.utils.data.DistributedSampler[int]):
+    """The loader's own order as `loader.sampler`, for libraries that divide what is not divided (Lightning, Fabric,
+    Ray), or make another loader with it (Lightning, to predict)."""
+
+    def __init__(self, source: _Mapped) -> None:
+        self._source = source
+        self.dataset = cast(Any, source._dataset)
+        self.epoch = 0  # nobody's: the loader counts them itself
+        self.rank, self.num_replicas = source.rank()
+        self.shuffle, self.seed, self.drop_last = source._shuffle.on, source.progress.seed, source._tail == "drop"
+
+    def __iter__(self) -> Iterator[int]:
+        plan = self._source._new_plan()
+        for step in range(plan.steps):
+            yield from plan.objects(step)
+
+    def __len__(self) -> int:
+        plan = self._source._new_plan()
+        return (plan.steps - 1) * plan.share(0)[1] + plan.share(plan.steps - 1)[1] if plan.steps > 0 else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing: the loader's does."""
 
 
 class _UserSampled(_BatchSource):

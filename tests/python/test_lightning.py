@@ -506,10 +506,30 @@ class Recorder(pl.LightningModule):  # type: ignore[misc]
     def validation_step(self, batch: Any, _: int) -> None:
         pass
 
+    def predict_step(self, batch: Any, _: int) -> Any:
+        return batch
+
     def configure_optimizers(self) -> Any:
         if self.estimates:
             assert self.trainer.estimated_stepping_batches > 0  # which makes Lightning ask for the loader too early
         return torch.optim.SGD(self.parameters(), 0.1)
+
+
+def trainer_of(**more: Any) -> Any:
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    return pl.Trainer(accelerator="cpu", devices=1, num_sanity_val_steps=0, **quiet, **more)
+
+
+def test_predictions_are_divided_among_the_ranks(folder: str) -> None:
+    """A Trainer makes a loader of its own for them, of the loader's sampler."""
+    dataset = millrace.MapDataset("gs://bucket/train/", transform=bytes)
+    predicted: list[bytes] = []
+    for rank in range(2):
+        loader = millrace.lightning.DataLoader(dataset, batch_size=5, rank=rank, world_size=2, shuffle=True)
+        assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)  # which nobody replaces
+        assert len(loader.sampler) == len(list(loader.sampler)) == 12
+        predicted += [sample for batch in trainer_of().predict(Recorder(), loader) for sample in batch]
+    assert sorted(predicted) == sorted(bytes(lease) for lease in millrace.MapDataset("gs://bucket/train/"))
 
 
 class SaveAt(pl.Callback):  # type: ignore[misc]
@@ -527,19 +547,7 @@ class SaveAt(pl.Callback):  # type: ignore[misc]
 @pytest.mark.parametrize("limit", [None, 3])
 def test_a_trainer_goes_on_where_it_was(folder: str, tmp_path: Path, limit: int | None) -> None:
     def fit(model: Recorder, path: Path | None = None, **more: Any) -> list[Any]:
-        trainer = pl.Trainer(
-            max_epochs=3,
-            limit_train_batches=limit,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
-            **more,
-        )
-        trainer.fit(model, ckpt_path=path)
+        trainer_of(max_epochs=3, limit_train_batches=limit, **more).fit(model, ckpt_path=path)
         return model.seen
 
     whole, last = fit(Recorder()), limit or 6
