@@ -78,6 +78,43 @@ def agree_on_order(source: str, world: int, order: str, place: tuple[int, int] |
         )
 
 
+def begin(source: str, world: int, order: str, epoch: int) -> str | None:
+    """Counts this rank among those that have begun the epoch, in whatever iteration. To be called as one begins, by
+    the loop's process. The key for `alone`; None: nobody counts."""
+    found = store() if world > 1 and _attempt() is not None else None
+    if found is None:
+        return None
+    name = hashlib.sha256(f"{source}\0{order}\0{world}\0{epoch}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    try:
+        found.add(f"begun/{name}", 1)
+    except RuntimeError as error:  # the job is ending
+        log.debug("who begins an epoch is not counted: %s", error)
+        return None
+    return name
+
+
+def warn_if_alone(source: str, key: str | None, epoch: int) -> None:
+    """Where no other rank has begun the epoch that this one has ended: its samples are a part, and the others' parts
+    are read by nobody, or in another epoch. To be called as an iteration ends, after all its batches."""
+    found = store() if key is not None else None
+    if found is None:
+        return
+    try:
+        begun = found.add(f"begun/{key}", 0)
+    except RuntimeError as error:
+        log.debug("who has begun an epoch is not known: %s", error)
+        return
+    if begun == 1:
+        log.warning(
+            "%s: rank %d has read its part of epoch %d, and no other rank has begun it: with rank=0, world_size=1 a "
+            "rank reads everything alone; if a batch was taken on one rank before the training, set_epoch brings them "
+            "together (docs/multi-node.md)",
+            source,
+            _rank(),
+            epoch,
+        )
+
+
 def _other(key: str, world: int, value: str, **more: Any) -> dict[str, Any] | None:
     """What the first rank that came with this key has, if it is another value: {value, host, rank, **more}."""
     if world <= 1:

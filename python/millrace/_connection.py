@@ -366,11 +366,20 @@ class Source:
         first, or first after a state was loaded. To be called as an iteration begins; in workers it does nothing."""
         if loop.world <= 1 or _torch.worker() is not None:
             return
-        block, mix = self.blocks(loop, shuffle)
-        how = f"shuffle='block' ({block:,} objects a block, {mix:,} mixed)" if block else f"shuffle={shuffle.on}"
-        order = f"{how}, seed={loop.seed}, batch_size={loop.batch}, tail={tail!r}"
+        order = self._order(loop, shuffle, tail)
         _agree.agree_on_order(str(self), loop.world, order, (loop.epoch, loop.cursor) if progress.is_chosen else None)
         progress.is_chosen = False
+
+    def begin(self, loop: Loop, shuffle: Shuffle, tail: str) -> str | None:
+        """See _agree.begin, and the same of _agree.warn_if_alone for what it returns."""
+        if loop.world <= 1 or _torch.worker() is not None:
+            return None
+        return _agree.begin(str(self), loop.world, self._order(loop, shuffle, tail), loop.epoch)
+
+    def _order(self, loop: Loop, shuffle: Shuffle, tail: str) -> str:
+        block, mix = self.blocks(loop, shuffle)
+        how = f"shuffle='block' ({block:,} objects a block, {mix:,} mixed)" if block else f"shuffle={shuffle.on}"
+        return f"{how}, seed={loop.seed}, batch_size={loop.batch}, tail={tail!r}"
 
     def blocks(self, loop: Loop, shuffle: Shuffle) -> tuple[int, int]:
         """(objects of a block, blocks of a mix), those of a loaded state first; (0, 0), without a look at the listing,

@@ -40,6 +40,22 @@ def test_the_first_says_and_the_others_compare(group: None) -> None:
         _agree.agree("gs://b/p/", 2, "bb" * 32, 11)
 
 
+def test_an_epoch_that_one_rank_begins_alone(
+    group: None, socket: str, hundred: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It took a batch for a look before the training, and is an epoch ahead from then on."""
+    first, second = (
+        millrace.DataLoader(millrace.IterableDataset(hundred.uri, rank=rank, world_size=2), batch_size=10)
+        for rank in range(2)
+    )
+    next(iter(first))
+    assert len(list(second)) == 5 and "no other rank" not in caplog.text
+    assert len(list(first)) == 5 and "rank 0 has read its part of epoch 1, and no other rank" in caplog.text
+    assert len(list(second)) == 5 and caplog.text.count("no other rank") == 1
+    alone = millrace.DataLoader(millrace.IterableDataset(hundred.uri, rank=0, world_size=1), batch_size=10)
+    assert len(list(alone)) == 10 and caplog.text.count("no other rank") == 1
+
+
 def test_a_source_that_is_listed_again_has_another_turn(group: None) -> None:
     for digest in ("aa", "bb", "aa"):
         _agree.agree("train", 2, digest, 1)
