@@ -77,8 +77,9 @@ class Preparable:
     @property
     def _is_accelerate_prepared(self) -> bool:
         """Accelerator.prepare asks for it, and takes the loader as it is: from then on it is prepared."""
-        self._is_prepared = True
-        return True
+        asks = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
+        self._is_prepared |= asks == "accelerate"
+        return self._is_prepared
 
     @_is_accelerate_prepared.setter
     def _is_accelerate_prepared(self, value: bool) -> None:

@@ -25,6 +25,7 @@ from ._sources import (
     Mapped,
     Order,
     PlannedSampler,
+    PlannedSequence,
     UserSampled,
     collate_of,
     refuse,
@@ -122,7 +123,8 @@ class DataLoader(_accelerate.Preparable, torch.utils.data.DataLoader[Any]):
         order = Order(batch_size, chosen_tail, shuffle, seed, rank, world_size, block_bytes, mix_blocks)
         self._batch_source = self._batch_source_of(dataset, order, sampled)
         if isinstance(self._batch_source, Mapped):
-            self.__dict__["sampler"] = PlannedSampler(self._batch_source)
+            kind = PlannedSampler if self._batch_source._shuffle.on else PlannedSequence
+            self.__dict__["sampler"] = kind(self._batch_source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch has issued them once, above
             self._single = batch_size is None
@@ -143,9 +145,10 @@ class DataLoader(_accelerate.Preparable, torch.utils.data.DataLoader[Any]):
             return Iterated(dataset, order.batch, order.tail or dataset._tail)
         if not sampled:
             return Mapped(dataset, order, self.num_workers)
-        refuse(order.seed is not None or order.tail is not None, "seed and tail are for the loader's own order")
+        if not isinstance(getattr(cast(Any, self).batch_sampler, "sampler", self.sampler), PlannedSampler):
+            refuse(order.seed is not None or order.tail is not None, "seed and tail are for the loader's own order")
+            refuse(order.has_rank(), "with a sampler, rank and world_size are the sampler's")
         shuffle_of(order)
-        refuse(order.has_rank(), "with a sampler, rank and world_size are the sampler's")
         batches = cast(Any, self).batch_sampler
         return UserSampled(dataset, self.sampler if batches is None else batches, batches is None, self.num_workers)
 

@@ -29,15 +29,18 @@ class Progress:
         self.cursor = 0
         self.steps = 0  # batches of this epoch that the loop was given, here and before a resume
         self.blocks: tuple[int, int] | None = None  # (objects of a block, blocks of a mix) of a loaded state
+        self.before = 0  # where the last batch began
         self.serial = 0  # counts iterations: only the last one may continue
         self.is_chosen = True  # the program chose the next place, which the ranks have not compared yet
         self._begun = False
+        self._is_put = False  # by set_epoch or load, since the last iteration
 
     def next(self) -> tuple[int, int]:
         """Epoch and cursor of the iteration that would begin now."""
         return (self.epoch + 1, 0) if self._begun else (self.epoch, self.cursor)
 
     def begin(self) -> int:
+        self._is_put = False
         if self._begun:
             self.finish()
         if self.cursor == 0:
@@ -53,7 +56,7 @@ class Progress:
             )
 
     def give(self, cursor: int) -> None:
-        self.cursor = cursor
+        self.before, self.cursor = self.cursor, cursor
         self.steps += 1
         self._begun = True
 
@@ -76,12 +79,13 @@ class Progress:
             self.cursor = self.steps = 0
         self.epoch = epoch
         self._begun = False
+        self._is_put = True
         self.serial += 1
 
     def begin_at(self, other: Progress) -> None:
-        """Of a new loader: where its data set was put."""
-        self.epoch, self.cursor = other.next()
-        self.blocks = other.blocks if self.cursor > 0 else None
+        """Of a new loader: where its data set was put, if it was not iterated since."""
+        if other._is_put:
+            self.epoch, self.cursor, self.blocks = other.epoch, other.cursor, other.blocks
 
     def follow(self, loop: Loop) -> None:
         """Stands where the loop's process does."""
@@ -114,6 +118,7 @@ class Progress:
         self.seed, self.epoch, self.cursor = seed, epoch, cursor
         self.blocks = blocks if in_blocks else None
         self._begun = False
+        self._is_put = True
         self.serial += 1
         self.is_chosen = True
 

@@ -304,6 +304,10 @@ class PlannedSampler(torch.utils.data.DistributedSampler[int]):
         """Nothing: the loader's does."""
 
 
+class PlannedSequence(PlannedSampler, SequentialSampler):
+    """The same where nothing is shuffled, for who asks."""
+
+
 class UserSampled(BatchSource):
     """A MapDataset in the order of a user's sampler: a resume skips the batches that were given."""
 

@@ -134,6 +134,7 @@ def one_rank(uri: str) -> None:
                 next(iter(accelerate.data_loader.prepare_data_loader(loader, put_on_device=True)))
     for dataset in (millrace.MapDataset(uri), millrace.IterableDataset(uri)):
         loader = millrace.DataLoader(dataset, BATCH)
+        assert not loader._is_accelerate_prepared and not loader._is_prepared  # as a debugger asks
         with pytest.raises(ValueError, match="load_state_dict"):
             accelerate.skip_first_batches(loader, 2)
         assert loader.dataset is dataset

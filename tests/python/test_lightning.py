@@ -483,11 +483,11 @@ def test_the_loader_s_length_is_the_epoch_s(folder: str) -> None:
 class Recorder(pl.LightningModule):  # type: ignore[misc]
     """Notes what it is trained on, as (epoch, the batch's first sample)."""
 
-    def __init__(self, estimates: bool = False, fresh: bool = False) -> None:
+    def __init__(self, estimates: bool = False, fresh: bool = False, pair: bool = False) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(1, 1)
         self.estimates, self.fresh, self.seen = estimates, fresh, []  # type: ignore[var-annotated]
-        self.kept = self.new(4)
+        self.kept = {"a": self.new(4), "b": self.new(8)} if pair else self.new(4)
 
     def new(self, batch: int) -> Any:
         dataset = millrace.IterableDataset("gs://bucket/train/", transform=bytes, shuffle=True, seed=1)
@@ -500,7 +500,8 @@ class Recorder(pl.LightningModule):  # type: ignore[misc]
         return self.new(12)
 
     def training_step(self, batch: Any, _: int) -> Any:
-        self.seen.append((self.trainer.current_epoch, batch[0]))
+        firsts = tuple(part[0] for part in batch.values()) if isinstance(batch, dict) else batch[0]
+        self.seen.append((self.trainer.current_epoch, firsts))
         return self.layer(torch.ones(1, 1)).sum()
 
     def validation_step(self, batch: Any, _: int) -> None:
@@ -525,10 +526,15 @@ def test_predictions_are_divided_among_the_ranks(folder: str) -> None:
     dataset = millrace.MapDataset("gs://bucket/train/", transform=bytes)
     predicted: list[bytes] = []
     for rank in range(2):
-        loader = millrace.lightning.DataLoader(dataset, batch_size=5, rank=rank, world_size=2, shuffle=True)
+        model = Recorder()
+        # In a hook, where Lightning notes the arguments.
+        model.predict_dataloader = lambda rank=rank: millrace.lightning.DataLoader(
+            dataset, batch_size=5, rank=rank, world_size=2, shuffle=True, seed=3
+        )
+        loader = model.predict_dataloader()
         assert isinstance(loader.sampler, torch.utils.data.DistributedSampler)  # which nobody replaces
         assert len(loader.sampler) == len(list(loader.sampler)) == 12
-        predicted += [sample for batch in trainer_of().predict(Recorder(), loader) for sample in batch]
+        predicted += [sample for batch in trainer_of().predict(model) for sample in batch]
     assert sorted(predicted) == sorted(bytes(lease) for lease in millrace.MapDataset("gs://bucket/train/"))
 
 
@@ -564,6 +570,18 @@ def test_a_trainer_goes_on_where_it_was(folder: str, tmp_path: Path, limit: int 
             with pytest.raises(ZeroDivisionError):
                 fit(begun, callbacks=[SaveAt(hook, steps, path)])
             assert begun.seen + fit(Recorder(estimates), path) == whole, (hook, steps, estimates)
+    for steps in (last, last + 1):  # with a batch in hand, as of a signal
+        path, begun = tmp_path / f"in-hand-{steps}.ckpt", Recorder()
+        with pytest.raises(ZeroDivisionError):
+            fit(begun, callbacks=[SaveAt("on_train_batch_start", steps, path)])
+        assert begun.seen + fit(Recorder(), path) == whole
+    # Two loaders, of which the shorter one begins again within the epoch.
+    whole = fit(Recorder(pair=True))
+    for estimates in (False, True):
+        path, begun = tmp_path / f"pair-{estimates}.ckpt", Recorder(estimates, pair=True)
+        with pytest.raises(ZeroDivisionError):
+            fit(begun, callbacks=[SaveAt("on_train_batch_end", last + last - 1, path)])
+        assert begun.seen + fit(Recorder(estimates, pair=True), path) == whole
 
 
 def test_a_loader_after_an_error(folder: str, tmp_path: Path) -> None:

@@ -136,6 +136,9 @@ def test_it_begins_where_its_data_set_was_put(socket: str, hundred: Folder) -> N
     rest = list(batches)
     assert [first, *rest] == model_steps(loader, 1, 8, epoch=5)[0]
     assert list(millrace.DataLoader(again, batch_size=8)) == rest
+    looked_at = loader_of(hundred.uri).dataset
+    next(iter(looked_at.batches(8)))
+    assert list(millrace.DataLoader(looked_at, batch_size=8)) == model_steps(loader, 1, 8, epoch=0)[0]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -15,8 +15,8 @@ class DataLoader(_DataLoader):
     """millrace.DataLoader for a Trainer: `len` is the steps of the whole epoch, also after a resume in its middle.
 
     Lightning goes on counting where the checkpoint was taken and compares with `len`. millrace.DataLoader's is of what
-    iterates next; here the steps before belong to it, and to the state. Its first batch in a Trainer is of the epoch
-    and the step at which the Trainer stands, whatever Lightning has loaded and when.
+    iterates next; here the steps before belong to it, and to the state. The first batch that a Trainer takes, of a new
+    one or after the Trainer has loaded its state, is of the epoch and the step at which the Trainer stands.
     """
 
     _is_new = True  # the Trainer has had no batch since it was made, or since the Trainer loaded its state
@@ -35,13 +35,16 @@ class DataLoader(_DataLoader):
         self._is_placed = True
 
     def state_dict(self) -> dict[str, Any]:
-        """As millrace.DataLoader's, and `steps`: the batches of this epoch that were given."""
-        return {**super().state_dict(), "steps": self._batch_source.progress.steps}
+        """As millrace.DataLoader's, and `steps`: the batches of this epoch that were given; `before`: the cursor before
+        the last of them."""
+        progress = self._batch_source.progress
+        return {**super().state_dict(), "steps": progress.steps, "before": min(progress.before, progress.cursor)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         steps = number(state, "steps")
         super().load_state_dict(state)
-        self._batch_source.progress.steps = steps
+        progress = self._batch_source.progress
+        progress.steps, progress.before = steps, number(state, "before") if "before" in state else progress.cursor
         package = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]
         self._is_trainers = package in ("lightning", "pytorch_lightning")
         self._is_new = self._is_placed = True
@@ -53,26 +56,42 @@ class DataLoader(_DataLoader):
         if loop is None:
             return iteration
         self._is_new = False
-        progress, trainer = self._batch_source.progress, loop.trainer
-        ready, epoch = loop.batch_progress.current.ready, trainer.fit_loop.epoch_progress.current.processed
-        if self._is_placed and (not self._is_trainers or progress.steps == ready):
-            return iteration
-        if not self._is_placed and ready == epoch == 0:
-            return iteration
-        iteration._abandon(StopIteration())  # its workers end before others start
-        if not self._is_placed:
-            _load_states(trainer.fit_loop)  # which Lightning leaves out after trainer.estimated_stepping_batches
+        progress, fit_loop = self._batch_source.progress, loop.trainer.fit_loop
+        ready, epoch = loop.batch_progress.current.ready, fit_loop.epoch_progress.current.processed
+        if not self._is_placed and (ready > 0 or epoch > 0):
+            _load_states(fit_loop)  # which Lightning leaves out after trainer.estimated_stepping_batches
             self._is_new = False
-        if progress.steps != ready > 0:
+        if not self._is_placed and ready > 0:
             raise Error(
                 f"the Trainer goes on after batch {ready} of epoch {epoch}, and its checkpoint has no state of this "
                 "loader: resume with the one that it was saved with, or call set_epoch to begin an epoch anew"
             )
-        if not self._is_placed:
+        if not self._is_placed and epoch > 0:
             self._batch_source.set_epoch(epoch)  # made anew: reload_dataloaders_every_n_epochs
-        elif ready == 0 < progress.steps:
-            progress.finish()  # all of it, or what limit_train_batches left of it
+        elif self._is_trainers and ready == 0 and self._is_behind(loop.restarting, epoch):
+            progress.finish()  # all of its epoch, or what limit_train_batches left of it
+        elif self._is_trainers and self._is_in_hand(loop):
+            progress.cursor, progress.steps = progress.before, ready
+        elif iteration._serial == progress.serial:
+            return iteration
+        iteration._abandon(StopIteration())  # its workers end before others start
         return super().__iter__()
+
+    def _is_in_hand(self, loop: Any) -> bool:
+        """The Trainer was saved within a training step, as by a signal's handler, and makes it again."""
+        progress = self._batch_source.progress
+        since_2_5 = hasattr(loop, "restarted_on_train_batch_end")  # until then a step that was made is made again, too
+        return (
+            bool(loop.restarting and since_2_5)
+            and progress.steps == loop.batch_progress.current.ready + 1
+            and progress.before < progress.cursor
+        )
+
+    def _is_behind(self, restarting: bool, epoch: int) -> bool:
+        """The Trainer begins an epoch, and the state is of one before. Not where it was saved with the first batch of
+        this one in hand."""
+        progress = self._batch_source.progress
+        return progress.steps > 0 and (not restarting or progress.steps > 1 or epoch > progress.epoch)
 
 
 class _First(Iterator[Any]):
