@@ -68,7 +68,7 @@ class DataLoader(_DataLoader):
             )
         if not self._is_placed and epoch > 0:
             self._batch_source.set_epoch(epoch)  # made anew: reload_dataloaders_every_n_epochs
-        elif self._is_trainers and ready == 0 and self._is_behind(loop.restarting, epoch):
+        elif self._is_trainers and ready == 0 and self._is_behind(epoch):
             progress.finish()  # all of its epoch, or what limit_train_batches left of it
         elif self._is_trainers and self._is_in_hand(loop):
             progress.cursor, progress.steps = progress.before, ready
@@ -80,18 +80,18 @@ class DataLoader(_DataLoader):
     def _is_in_hand(self, loop: Any) -> bool:
         """The Trainer was saved within a training step, as by a signal's handler, and makes it again."""
         progress = self._batch_source.progress
-        since_2_5 = hasattr(loop, "restarted_on_train_batch_end")  # until then a step that was made is made again, too
+        since_2_5 = hasattr(loop, "restarted_on_train_batch_end")  # before, a step that was made was also made again
         return (
             bool(loop.restarting and since_2_5)
             and progress.steps == loop.batch_progress.current.ready + 1
             and progress.before < progress.cursor
         )
 
-    def _is_behind(self, restarting: bool, epoch: int) -> bool:
+    def _is_behind(self, epoch: int) -> bool:
         """The Trainer begins an epoch, and the state is of one before. Not where it was saved with the first batch of
         this one in hand."""
         progress = self._batch_source.progress
-        return progress.steps > 0 and (not restarting or progress.steps > 1 or epoch > progress.epoch)
+        return progress.steps > 1 or (progress.steps == 1 and epoch > progress.epoch)
 
 
 class _First(Iterator[Any]):
