@@ -136,7 +136,7 @@ MEMBERS: dict[str, dict[str, Call]] = {
     "Meter": {
         "__new__": lambda o, s: type(o)(1),
         "ask": lambda o, s: o.ask(),
-        "begin": lambda o, s: o.begin(0, 1, (0, 0, 0), None),
+        "begin": lambda o, s: o.begin(0, 1, 1, (0, 0, 0), None),
         "fileno": lambda o, s: o.fileno(),
         "report": lambda o, s: o.report((0, 0, 0), None),
         "rest": lambda o, s: o.rest(),
