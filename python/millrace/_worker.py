@@ -31,7 +31,7 @@ def parent() -> int:
     if _known[0] != os.getpid():
         _known = (os.getpid(), os.getppid())
         main = multiprocessing.parent_process()
-        if main is not None and main.pid not in (None, _known[1]) and _has_ended(main.pid):
+        if main is not None and main.pid not in (None, _known[1]) and (_is_its_child() or _has_ended(main.pid)):
             _end()
         Finalize(None, _leave, exitpriority=_BEFORE_QUEUES)
     return _known[1]
@@ -41,6 +41,11 @@ def is_orphan() -> bool:
     """Whether that process has ended."""
     found = parent()
     return found != 0 and os.getppid() != found
+
+
+def _is_its_child() -> bool:
+    """Not a fork server's: another parent is enough then, and is seen a moment before a pidfd tells of the end."""
+    return getattr(multiprocessing.current_process(), "_start_method", None) in ("fork", "spawn")
 
 
 def _has_ended(pid: int) -> bool:
