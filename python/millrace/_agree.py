@@ -80,11 +80,11 @@ def agree_on_order(source: str, world: int, order: str, place: tuple[int, int] |
 
 def begin(source: str, world: int, order: str, epoch: int) -> str | None:
     """Counts this rank among those that have begun the epoch, in whatever iteration. To be called as one begins, by
-    the loop's process. The key for `alone`; None: nobody counts."""
+    the loop's process. The key for `warn_if_alone`; None: nobody counts."""
     found = store() if world > 1 and _attempt() is not None else None
     if found is None:
         return None
-    name = hashlib.sha256(f"{source}\0{order}\0{world}\0{epoch}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    name = _hashed(f"{source}\0{order}\0{world}\0{epoch}")
     try:
         found.add(f"begun/{name}", 1)
     except RuntimeError as error:  # the job is ending
@@ -127,12 +127,17 @@ def _other(key: str, world: int, value: str, **more: Any) -> dict[str, Any] | No
         return None
     mine = json.dumps({"value": value, "host": socket.gethostname(), "rank": _rank(), **more})
     # A source that has another value later in the same job is compared in another round, on all ranks.
-    name = hashlib.sha256(f"{key}\0{world}\0{len(values)}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    name = _hashed(f"{key}\0{world}\0{len(values)}")
     theirs: dict[str, Any] = json.loads(found.compare_set(f"agreed/{name}", "", mine))
     if theirs["value"] != value:
         return theirs
     values.append(value)
     return None
+
+
+def _hashed(text: str) -> str:
+    """As a key of the store."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
 def store() -> Any:

@@ -8,6 +8,7 @@ import os
 from types import TracebackType
 from typing import IO, Any, Literal, Union, overload
 
+from ._arguments import local_ranks
 from ._connection import Connection
 from .checkpoint._objects import listed
 from .checkpoint._reader import Reader, connection, opened
@@ -183,7 +184,7 @@ def create(uri: Place, if_absent: bool, timeout_s: float | None = None) -> Write
         with contextlib.suppress(PermissionError):  # of who may write and not list: the close says it
             if any(item["uri"] == target for item in listed(target, limit=1)):
                 raise FileExistsError(f"{target} exists")
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+    ranks = local_ranks()
     try:
         return opened_writer(target, if_absent, WRITERS_AT_ONCE * ranks, timeout_s or WAIT_S, in_worker=True)
     except TimeoutError as error:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from . import _torch
+from ._arguments import local_ranks
 from ._connection import Connection, connect
 from ._errors import Error, SupervisorGone
 
@@ -186,7 +187,7 @@ def _private_one(settings: Settings) -> Connection:
             return known
     found = _of_parent(settings)
     if found is None:
-        together = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) > 1 or _torch.worker() is not None
+        together = local_ranks() > 1 or _torch.worker() is not None
         found = _shared(settings) if together else _own(settings)
     _private[settings.key] = weakref.ref(found)
     return found

@@ -317,11 +317,9 @@ def test_a_file_that_is_replaced_meanwhile(cloud: Cloud, tmp_path: Path, change:
 
 def workforce_user(cloud: Cloud) -> dict[str, Any]:
     return {
+        **{key: user(cloud)[key] for key in ("client_id", "client_secret", "refresh_token")},
         "type": "external_account_authorized_user",
         "audience": "//iam.googleapis.com/locations/global/workforcePools/p/providers/q",
-        "client_id": "id.apps.googleusercontent.com",
-        "client_secret": "GOCSPX-client-secret",
-        "refresh_token": "1//refresh-token",
         "token_url": f"{cloud.url}/sts",
     }
 

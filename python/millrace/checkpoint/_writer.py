@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from .. import _supervisor, _timing, _trace
+from .._arguments import local_ranks
 from ._save import Save, Saved, raise_unreported, watch, without_frames
 from ._uri import Place, object_uri
 
@@ -291,7 +292,7 @@ def opened_writer(
 ) -> _Kind:
     """The same; in_worker: also in a DataLoader worker without a supervisor."""
     target = object_uri(uri)
-    count = int(os.environ.get("LOCAL_WORLD_SIZE") or 1) if sharers is None else sharers
+    count = local_ranks() if sharers is None else sharers
     if not 1 <= count <= SHARERS_MAX:
         raise ValueError(f"sharers is {count}: it must be from 1 to {SHARERS_MAX}")
     raise_unreported()

@@ -8,7 +8,6 @@ import dataclasses
 import heapq
 import io
 import logging
-import os
 import pickle
 import re
 import threading
@@ -30,6 +29,7 @@ from millrace._errors import ChangedError
 from millrace.checkpoint._objects import read_object, remove_each
 from millrace.checkpoint._uri import Place
 
+from .._arguments import local_ranks
 from ._layout import (
     DATA,
     Located,
@@ -321,7 +321,7 @@ class StorageWriter(Located, storage.StorageWriter, AsyncStager):  # type: ignor
 
     def _sharers(self) -> int:
         """How many writers of this node are open at the same time."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE") or 1) * self._files_per_rank
+        return local_ranks() * self._files_per_rank
 
     def _remove(self, save: _Save, names: list[str]) -> None:
         """The new checkpoint is whole: what cannot be removed costs money and does no other harm."""

@@ -99,14 +99,21 @@ START_TEST(test_stages)
 }
 END_TEST
 
-/* Samples wait in memory that is mostly free: there is room, so it is not memory that limits. */
-START_TEST(test_room_in_the_arenas)
+/* One fetch worker, whose counters the caller sets and frees. */
+static struct mr_counters *add_arenas(void)
 {
     struct mr_counters *block = calloc(1, sizeof *block);
     s->fetch_workers.count = 1;
     s->fetch_workers.workers[0].counters = block;
-    set(0.8, 2, 2, 6, 6);
     mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
+    return block;
+}
+
+/* Samples wait in memory that is mostly free: there is room, so it is not memory that limits. */
+START_TEST(test_room_in_the_arenas)
+{
+    struct mr_counters *block = add_arenas();
+    set(0.8, 2, 2, 6, 6);
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
     expect("store", "latency", "lanes.window");
     mr_counter_set(block, MR_WC_REQUEST_RATE, 2000);
@@ -120,11 +127,8 @@ END_TEST
 /* A file's reader asks for less than its lane may take, and memory is mostly free. */
 START_TEST(test_few_are_asked_for)
 {
-    struct mr_counters *block = calloc(1, sizeof *block);
-    s->fetch_workers.count = 1;
-    s->fetch_workers.workers[0].counters = block;
+    struct mr_counters *block = add_arenas();
     set(0.8, 0, 5, 0, 1);
-    mr_counter_set(block, MR_WC_ARENA_BYTES, 1000);
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 100);
     expect("store", "memory", "memory.arena_bytes");
     mr_counter_set(block, MR_WC_ARENA_FREE_BYTES, 900);
